@@ -1,0 +1,208 @@
+"""One step program for a run: layout of persistent tensors, then every sequence, placed over shared slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from scellis_core.autodiff import gradients
+from scellis_core.blocks import ParamInfo, Slot
+from scellis_core.compile.update import REPORT, Unit, UpdatePlan, build_apply, needs_tensors
+from scellis_core.errors import RecordError
+from scellis_core.ir import Graph, Type, Value, digest
+from scellis_core.lower.group import Group, group_graph
+from scellis_core.lower.layout import chunks, pack, place_chunks, place_slabs
+from scellis_core.lower.place import SlotPool, place_sequence
+from scellis_core.lower.program import ALIGN, Buffer, Limits, Range, StepProgram, Tensor
+from scellis_core.lower.wgsl import ScalarTable
+from scellis_core.model import Lowered, ResolvedRun, TensorMeta, lower
+
+STAGING_BYTES = 64 * 1024
+"""Size of the buffer through which outputs are read back."""
+
+BASE_SCALARS = (("lr", "f32"), ("loss_scale", "f32"), ("rng.counter_lo", "u32"), ("rng.counter_hi", "u32"))
+
+
+@dataclass
+class Compiled:
+    """A run made ready: the step program and, for people and the oracle, what it was made from.
+
+    Attributes:
+        program: for a device.
+        graphs: the L1 graph of each sequence.
+        groups: how each was cut into kernels.
+        params, states: initial values and shapes by name.
+        slots: initial value of each optimizer tensor, by tensor name.
+        draws: random blocks of four that one micro step consumes.
+    """
+
+    program: StepProgram
+    graphs: dict[str, Graph] = field(default_factory=dict[str, Graph])
+    groups: dict[str, list[Group]] = field(default_factory=dict[str, "list[Group]"])
+    params: Mapping[str, TensorMeta] = field(default_factory=dict[str, TensorMeta])
+    states: Mapping[str, TensorMeta] = field(default_factory=dict[str, TensorMeta])
+    slots: dict[str, Slot] = field(default_factory=dict[str, Slot])
+    draws: int = 0
+
+
+def compile_run(
+    run: ResolvedRun,
+    limits: Limits,
+    *,
+    train: Iterable[int] = (),
+    evaluate: Iterable[int] = (),
+    predict: Iterable[int] = (),
+) -> Compiled:
+    """Compile the sequences of a run for these batch sizes.
+
+    Args:
+        run: resolved record.
+        limits: of the device.
+        train: batch sizes of micro steps (the epoch's tail included); adds ``apply`` where there are any.
+        evaluate, predict: batch sizes of those sequences.
+
+    Raises:
+        RecordError: if the record asks for what this version does not compile.
+        DeviceError: if a tensor or kernel passes the device's limits.
+    """
+    lowered: dict[str, Lowered] = {}
+    for mode, sizes in (("train", train), ("eval", evaluate), ("predict", predict)):
+        for batch in dict.fromkeys(sizes):
+            name = f"{'micro' if mode == 'train' else mode}@{batch}"
+            lowered[name] = lower(run, batch, mode)
+    if not lowered:
+        raise RecordError("compile", "at least one sequence", "none")
+    first = next(iter(lowered.values()))
+    compiled = Compiled(StepProgram(limits), params=first.params, states=first.states)
+    program = compiled.program
+    fuse = run.record.determinism_tier != "debug"
+    training = any(n.startswith("micro@") for n in lowered)
+    apply_graph = _lay_out(run, compiled, training)
+    for name, low in lowered.items():
+        compiled.graphs[name] = _micro_graph(run, low) if name.startswith("micro@") else _forward_graph(low)
+    if apply_graph is not None:
+        compiled.graphs["apply"] = apply_graph
+    compiled.draws = max((g.draws for n, g in compiled.graphs.items() if n.startswith("micro@")), default=0)
+
+    scalars = ScalarTable()
+    for scalar, dtype in BASE_SCALARS:
+        scalars.slot(scalar, dtype)
+    pool = SlotPool()
+    for name, graph in compiled.graphs.items():
+        groups = compiled.groups[name] = group_graph(graph, limits, fuse=fuse)
+        place_sequence(program, name, graph, groups, pool, scalars, limits)
+    pool.create_buffers(program)
+    program.scalars = scalars.layout()
+    program.buffers["scalars"] = Buffer("scalars", 4 * ScalarTable.CAPACITY, "scalars")
+    program.buffers["staging"] = Buffer("staging", _staging_bytes(program), "staging")
+    program.meta = {
+        "record": run.record.digest,
+        "tier": run.record.determinism_tier,
+        "l1": {name: digest(graph) for name, graph in compiled.graphs.items()},
+        "draws": compiled.draws,
+        "report": list(REPORT),
+        "slots": pool.summary(),
+    }
+    return compiled
+
+
+def _staging_bytes(program: StepProgram) -> int:
+    sizes = [program.tensors[t].range.size for s in program.sequences.values() for t in s.outputs.values()]
+    totals = [sum(program.tensors[t].range.size + ALIGN for t in s.outputs.values()) for s in program.sequences.values()]
+    return -(-max([STAGING_BYTES, *sizes, *totals]) // ALIGN) * ALIGN
+
+
+def _lay_out(run: ResolvedRun, compiled: Compiled, training: bool) -> Graph | None:
+    """Create the persistent buffers; returns the ``apply`` graph where the run trains."""
+    program, limits = compiled.program, compiled.program.limits
+    types = {p: Type(m.dtype, m.shape) for p, m in compiled.params.items()}
+    trained = {p: t for p, t in types.items() if training and compiled.params[p].trainable}
+    kept = {p: t for p, t in types.items() if p not in trained}
+    place_slabs(program, "param", "frozen", pack(kept, limits), kept, "")
+    slabs = pack(trained, limits)
+    place_slabs(program, "param", "param", slabs, trained, "")
+    states = {n: Type(m.dtype, m.shape) for n, m in compiled.states.items()}
+    graph: Graph | None = None
+    if training:
+        if run.optimizer is None:
+            raise RecordError(run.record.where("optimizer"), "an optimizer", "none", "optimizer: { block_id: ... }")
+        place_slabs(program, "grad", "grad", slabs, trained, "grad:")
+        graph, more = _optimizer(run, compiled, slabs, trained)
+        states |= more
+    place_slabs(program, "state", "state", pack(states, limits), states, "")
+    return graph
+
+
+def _optimizer(run: ResolvedRun, compiled: Compiled, slabs: list, trained: dict[str, Type]) -> tuple[Graph, dict[str, Type]]:
+    program, limits = compiled.program, compiled.program.limits
+    assert run.optimizer is not None
+    block, params = run.optimizer
+    clip, clip_params = run.clip if run.clip is not None else (None, None)
+    declared = {path: block.slots(params, ParamInfo(path, t.shape)) for path, t in trained.items()}
+    names = list(dict.fromkeys(s for slots in declared.values() for s in slots))
+    for slot in names:
+        place_slabs(program, "optimizer", f"opt.{slot}", slabs, trained, f"opt:{slot}:")
+        for path in trained:
+            compiled.slots[f"opt:{slot}:{path}"] = declared[path].get(slot, Slot())
+    if needs_tensors(block, clip):
+        units = [
+            Unit(p, t, "param", p, f"grad:{p}", {s: f"opt:{s}:{p}" for s in declared[p]}) for p, t in trained.items()
+        ]
+    else:
+        parts = chunks(slabs, limits)
+        columns = {c: place_chunks(program, c, parts) for c in ("param", "grad", *(f"opt.{s}" for s in names))}
+        units = [
+            Unit(p, Type("f32", program.tensors[p].shape), "state", p, columns["grad"][i],
+                 {s: columns[f"opt.{s}"][i] for s in names})
+            for i, p in enumerate(columns["param"])
+        ]  # fmt: skip
+    globals_ = dict(block.globals(params))
+    more = {f"global:{n}": Type("f32", ()) for n in ("weight", "loss", "t", "skipped")}
+    more["global:report"] = Type("f32", (len(REPORT),))
+    for name, slot in globals_.items():
+        more[f"global:opt.{name}"] = Type("f32", ())
+        compiled.slots[f"global:opt.{name}"] = slot
+    plan = UpdatePlan(block, params, clip, clip_params, run.record.grad_accumulation > 1)
+    return build_apply(plan, units, globals_), more
+
+
+def _micro_graph(run: ResolvedRun, low: Lowered) -> Graph:
+    """Forward and backward of one micro step; gradients of ``total * loss_scale`` reach ``grad:<path>``."""
+    graph = low.graph
+    accumulate = run.record.grad_accumulation > 1
+    leaves = {p: v for p, v in graph.leaves("param").items() if low.params[p].trainable}
+    found = gradients(graph, low.loss_total, list(leaves.values()), graph.scalar("loss_scale"))
+    weight = low.loss_weight if low.loss_weight is not None else graph.const(1.0)
+    for name, value in (("global:loss", low.loss_total), ("global:weight", weight)):
+        graph.store(name, graph.state(name, value.type) + value if accumulate else value)
+    for path, meta in low.params.items():
+        if not meta.trainable:
+            continue
+        type = Type("f32", meta.shape)
+        value: Value | None = found.get(leaves[path]) if path in leaves else None
+        if value is None:
+            if not accumulate:
+                graph.store(f"grad:{path}", graph.const(0.0, "f32", meta.shape))
+            continue
+        with graph.at(value.node.path):
+            graph.store(f"grad:{path}", graph.state(f"grad:{path}", type) + value if accumulate else value)
+    graph.name = "micro"
+    graph.outputs.clear()
+    return graph.prune()
+
+
+def _forward_graph(low: Lowered) -> Graph:
+    graph = low.graph
+    graph.outputs.clear()
+    if low.mode == "predict":
+        for name, value in low.outputs.items():
+            graph.output(name, value)
+    else:
+        graph.output("loss.total", low.loss_total)
+        graph.output("loss.weight", low.loss_weight if low.loss_weight is not None else graph.const(1.0))
+        for metric, sums in low.metrics.items():
+            for key, value in sums.items():
+                graph.output(f"{metric}:{key}", value)
+    return graph.prune()
+
+

@@ -1,0 +1,303 @@
+"""A run on a device: compiled, filled with weights, able to step, evaluate and predict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scellis_core import rng
+from scellis_core.blocks import Dataset, DataContext, InputSpec, ScheduleContext
+from scellis_core.catalog import Catalog
+from scellis_core.compile import Compiled, compile_run
+from scellis_core.errors import DataError, RecordError, nearest
+from scellis_core.lower.program import Limits
+from scellis_core.model import ResolvedRun, initial_tensors, resolve_run
+from scellis_core.record import Record
+from scellis_core.train.batching import Schedule, eval_sizes, indices, order
+from scellis_core.train.executors import Executor, OracleExecutor, Pending
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass
+class Session:
+    """A resolved run with its program on a device and its data open.
+
+    Attributes:
+        step: updates done so far, skipped ones included.
+        scheduler_state: of schedules that follow a metric.
+    """
+
+    record: Record
+    run: ResolvedRun
+    compiled: Compiled
+    executor: Executor
+    dataset: Dataset | None
+    plan: Schedule | None
+    step: int = 0
+    scheduler_state: dict[str, float] = field(default_factory=dict[str, float])
+    _order: tuple[int, Any] | None = None
+
+    # -- persistent tensors ---------------------------------------------------------------------------------
+    def initialise(self) -> None:
+        """Write initial parameters, statistics and optimizer state."""
+        tensors = initial_tensors(self.compiled.params, self.compiled.states, self.record.seed or 0)
+        for name, array in tensors.items():
+            self.executor.write(name, array)
+        for name, slot in self.compiled.slots.items():
+            tensor = self.compiled.program.tensors[name]
+            if slot.init == "param":
+                self.executor.write(name, tensors[name.split(":", 2)[2]])
+            else:
+                self.executor.write(name, np.full(tensor.shape, slot.init, np.float32))
+        scheduler = self.run.scheduler
+        if scheduler is not None and scheduler[0].init_state is not None:
+            self.scheduler_state = dict(scheduler[0].init_state(scheduler[1]))
+
+    def weight_names(self) -> list[str]:
+        """Parameters and statistics: what a model is."""
+        return [*self.compiled.params, *self.compiled.states]
+
+    def optimizer_names(self) -> list[str]:
+        """Optimizer state and the run's own counters on the device."""
+        counters = [n for n in ("global:t", "global:skipped") if n in self.compiled.program.tensors]
+        return [*self.compiled.slots, *counters]
+
+    def read(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """Tensors by name."""
+        return {name: self.executor.read(name) for name in names}
+
+    def load(self, tensors: Mapping[str, NDArray[Any]], names: Sequence[str], where: str) -> None:
+        """Write tensors, all of ``names`` and no others.
+
+        Raises:
+            DataError: if one is missing, unexpected or of another shape; nothing is written then.
+        """
+        known = set(names)
+        for name in tensors:
+            if name not in known:
+                raise DataError(where, "tensors of this model only", repr(name), nearest(name, known))
+        for name in names:
+            if name not in tensors:
+                raise DataError(where, f"a tensor {name!r}", "none of that name", nearest(name, tensors))
+            shape = self.compiled.program.tensors[name].shape
+            if tuple(tensors[name].shape) != shape:
+                raise DataError(f"{where}: {name}", f"shape {list(shape)}", f"{list(tensors[name].shape)}")
+        for name in names:
+            self.executor.write(name, tensors[name])
+
+    # -- numbers of a step ----------------------------------------------------------------------------------
+    @property
+    def counter(self) -> int:
+        """The random counter before the next update, in blocks of four numbers."""
+        return self.plan.micros_before(self.step) * self.compiled.draws if self.plan else 0
+
+    def learning_rate(self, step: int) -> float:
+        """The rate used by an update, in float64."""
+        if self.run.optimizer is None:
+            return 0.0
+        base = float(self.run.optimizer[1].lr)
+        if self.run.scheduler is None or self.plan is None:
+            return base
+        block, params = self.run.scheduler
+        context = ScheduleContext(self.plan.total, self.plan.updates_per_epoch, self.scheduler_state)
+        return base * block.factor(step, params, context)
+
+    def scalars(self, counter: int) -> dict[str, float | int]:
+        """The scalars block: learning rate, loss scale, random counter and the keys of the streams used."""
+        values: dict[str, float | int] = {
+            "lr": self.learning_rate(self.step),
+            "loss_scale": 1.0,
+            "rng.counter_lo": counter & 0xFFFFFFFF,
+            "rng.counter_hi": counter >> 32,
+        }
+        for name in self.compiled.program.scalars:
+            if name.startswith("rng.") and name.endswith(".key0"):
+                stream = name[4:-5]
+                key0, key1 = rng.stream_key(self.record.seed or 0, stream)
+                values[name], values[f"rng.{stream}.key1"] = key0, key1
+        return values
+
+    # -- work -----------------------------------------------------------------------------------------------
+    def update(self) -> Pending:
+        """One update: its micro steps, then ``apply``; returns the report under way and advances ``step``."""
+        if self.plan is None or self.dataset is None:
+            raise RecordError(self.record.where("data"), "a pipeline to train with", "none")
+        epoch, _ = self.plan.position(self.step)
+        if self._order is None or self._order[0] != epoch:
+            self._order = (epoch, order(self.record.seed or 0, epoch, self.plan.examples))
+        counter = self.counter
+        scalars = self.scalars(counter)
+        for micro in self.plan.micros(self.step):
+            rows = indices(self.plan, self._order[1], micro)
+            scalars["rng.counter_lo"], scalars["rng.counter_hi"] = counter & 0xFFFFFFFF, counter >> 32
+            batch = checked(self.dataset.batch("train", rows), self.run, f"data example(s) {rows[:3].tolist()}..")
+            self.executor.run(f"micro@{len(rows)}", batch, scalars)
+            counter += self.compiled.draws
+        self.executor.run("apply", {}, scalars)
+        self.step += 1
+        return self.executor.start_readback("apply")
+
+    def report(self, pending: Pending) -> dict[str, float]:
+        """A step's report by name: loss (mean over what counted), grad_norm, t, skipped, ok."""
+        vector = pending.result()["report"]
+        return dict(zip(self.compiled.program.meta["report"], (float(x) for x in vector), strict=True))
+
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Loss and metrics over a whole split, in evaluation mode: ``{"loss": .., "accuracy": ..}``."""
+        if self.dataset is None or split not in self.dataset.spec.sizes:
+            raise DataError("data", f"a split {split!r}", "none", nearest(split, self.dataset.spec.sizes if self.dataset else ()))
+        examples = self.dataset.spec.sizes[split]
+        batch = self.record.batch_size or 1
+        sums: dict[str, Any] = {}
+        scalars = self.scalars(0)
+        for start in range(0, examples, batch):
+            rows = np.arange(start, min(start + batch, examples))
+            name = f"eval@{len(rows)}"
+            data = checked(self.dataset.batch(split, rows), self.run, f"data {split} example(s) {start}..")
+            self.executor.run(name, data, scalars)
+            for key, value in self.executor.outputs(name).items():
+                sums[key] = sums.get(key, 0.0) + np.asarray(value, np.float64)
+        weight = float(sums["loss.weight"])
+        found = {"loss": float(sums["loss.total"]) / weight if weight else math.nan}
+        for block, _ in self.run.metrics:
+            own = {k.split(":", 1)[1]: v for k, v in sums.items() if k.startswith(block.id + ":")}
+            found[metric_name(block.id)] = finalize(block.finalize, own)
+        return found
+
+    def predict(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Outputs for a batch; its size must be one that the session was compiled for."""
+        size = len(next(iter(inputs.values())))
+        name = f"predict@{size}"
+        if name not in self.compiled.program.sequences:
+            sizes = [s for s in self.compiled.program.sequences if s.startswith("predict@")]
+            raise DataError("predict", f"a batch this session was compiled for ({', '.join(sizes)})", str(size))
+        self.executor.run(name, checked(dict(inputs), self.run, "predict"), self.scalars(0))
+        return self.executor.outputs(name)
+
+    def close(self) -> None:
+        """Free the device."""
+        self.executor.close()
+
+
+def metric_name(block_id: str) -> str:
+    """``metric/top_k@1`` is reported as ``top_k``."""
+    return block_id.rsplit("/", 1)[-1].split("@")[0]
+
+
+def finalize(rule: str | Callable[[Mapping[str, Any]], float], sums: Mapping[str, Any]) -> float:
+    """Turn a metric's sums into its number; NaN where nothing was counted."""
+    if not isinstance(rule, str):
+        return float(rule(sums))
+    weight = float(sums["weight"])
+    if weight == 0:
+        return math.nan
+    ratio = float(sums["total"]) / weight
+    if rule == "exp_ratio":
+        return math.exp(min(ratio, 700.0))
+    return math.sqrt(ratio) if rule == "sqrt_ratio" else ratio
+
+
+def checked(batch: dict[str, NDArray[Any]], run: ResolvedRun, where: str) -> dict[str, NDArray[Any]]:
+    """Refuse ids outside their table (on every device alike), naming the position.
+
+    Raises:
+        DataError: for the first id below 0 or at or above its input's limit.
+    """
+    specs: dict[str, InputSpec] = dict(run.graph.inputs)
+    if run.data is not None:
+        specs |= dict(run.data.spec.targets)
+    for name, array in batch.items():
+        spec = specs.get(name)
+        if spec is None or spec.limit is None:
+            continue
+        low = -100 if run.data is not None and name in run.data.spec.targets else 0
+        bad = np.argwhere((array < 0) & (array != low) | (array >= spec.limit))
+        if len(bad):
+            position = tuple(int(i) for i in bad[0])
+            raise DataError(
+                f"{where}: {name}{list(position)}", f"an id from 0 to {spec.limit - 1}", str(int(array[position]))
+            )
+    return batch
+
+
+def open_session(
+    record: Record,
+    catalog: Catalog,
+    *,
+    base: Path,
+    device: str = "auto",
+    limits: Limits | None = None,
+    train: bool = True,
+    predict: Sequence[int] = (),
+    prepare: Callable[[ResolvedRun], None] | None = None,
+) -> Session:
+    """Resolve, compile and place a run on a device; weights are not written yet.
+
+    Args:
+        record: the whole run.
+        catalog: where blocks are found.
+        base: folder that the record's relative paths start from.
+        device: ``auto``, ``oracle``, or part of an adapter's name.
+        limits: ask the device for smaller limits than it has.
+        train: compile the training sequences (else evaluation and prediction only).
+        predict: batch sizes of :meth:`Session.predict`.
+        prepare: called with the resolved run before anything is allocated (the plan's check).
+    """
+    run = resolve_run(record, catalog, base)
+    if train and (missing := record.pipeline_missing()):
+        raise RecordError(record.where(missing[0]), f"a pipeline to train with: {', '.join(missing)}", "no such key")
+    if prepare is not None:
+        prepare(run)
+    dataset = run.data.block.open(run.data.params, DataContext(base, record.seed or 0, record.where("data"))) if run.data else None
+    plan, training, evaluation = batches(record, dataset.spec.sizes if dataset else {}, train)
+    opened = open_target(device, limits)
+    try:
+        compiled = compile_run(run, opened.limits, train=training, evaluate=evaluation, predict=predict)
+        executor = opened.executor(compiled)
+    except BaseException:
+        opened.close()
+        raise
+    return Session(record, run, compiled, executor, dataset, plan)
+
+
+def batches(
+    record: Record, sizes: Mapping[str, int], train: bool
+) -> tuple[Schedule | None, list[int], list[int]]:
+    """(schedule, batch sizes of micro steps, batch sizes of evaluation) of a record over splits of these sizes."""
+    if not sizes:
+        return None, [], []
+    batch = record.batch_size or 1
+    if train and not sizes.get("train"):
+        raise DataError(record.where("data"), "at least one training example", "0")
+    plan = None
+    if record.epochs is not None or record.steps is not None:
+        plan = Schedule.plan(sizes["train"], batch, record.grad_accumulation, record.epochs, record.steps)
+    training = plan.batch_sizes() if train and plan else []
+    evaluation = {s for split in sizes if split != "train" or not train for s in eval_sizes(sizes[split], batch)}
+    return plan, training, sorted(evaluation, reverse=True)
+
+
+@dataclass
+class Target:
+    """A device before it has a program: its limits, and how to put one on it."""
+
+    limits: Limits
+    executor: Callable[[Compiled], Executor]
+    close: Callable[[], None]
+
+
+def open_target(device: str, limits: Limits | None = None) -> Target:
+    """Open ``oracle`` or an adapter by name (``auto``: the best there is)."""
+    if device == "oracle":
+        return Target(limits or Limits(), OracleExecutor, lambda: None)
+    from scellis_core import runtime
+
+    gpu = runtime.open_device(None if device == "auto" else device, limits)
+    return Target(gpu.limits, lambda compiled: runtime.GpuExecutor(compiled.program, gpu), gpu.close)
