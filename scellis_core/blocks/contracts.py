@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from dataclasses import field as _field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from scellis_core.ir import Graph, Value
 
@@ -26,6 +26,17 @@ class BlockParams(BaseModel):
     """Base of every block's parameters: unknown keys are errors, values are frozen and never coerced from text."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
+
+    def problem(self) -> str | None:
+        """What is wrong between parameters that are each valid, or None; authors override it."""
+        return None
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        message = self.problem()
+        if message is not None:
+            raise ValueError(message)
+        return self
 
 
 def field(default: Any = ..., *, unit: str = "1", help: str, **constraints: Any) -> Any:
