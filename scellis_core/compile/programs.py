@@ -75,7 +75,7 @@ def compile_run(
     first = next(iter(lowered.values()))
     compiled = Compiled(StepProgram(limits), params=first.params, states=first.states)
     program = compiled.program
-    fuse = run.record.determinism_tier != "debug"
+    fuse = run.record.spec.determinism_tier != "debug"
     training = any(n.startswith("micro@") for n in lowered)
     apply_graph = _lay_out(run, compiled, training)
     for name, low in lowered.items():
@@ -97,7 +97,7 @@ def compile_run(
     program.buffers["staging"] = Buffer("staging", _staging_bytes(program), "staging")
     program.meta = {
         "record": run.record.digest,
-        "tier": run.record.determinism_tier,
+        "tier": run.record.spec.determinism_tier,
         "l1": {name: digest(graph) for name, graph in compiled.graphs.items()},
         "draws": compiled.draws,
         "report": list(REPORT),
@@ -162,14 +162,14 @@ def _optimizer(run: ResolvedRun, compiled: Compiled, slabs: list, trained: dict[
     for name, slot in globals_.items():
         more[f"global:opt.{name}"] = Type("f32", ())
         compiled.slots[f"global:opt.{name}"] = slot
-    plan = UpdatePlan(block, params, clip, clip_params, run.record.grad_accumulation > 1)
+    plan = UpdatePlan(block, params, clip, clip_params, run.record.spec.grad_accumulation > 1)
     return build_apply(plan, units, globals_), more
 
 
 def _micro_graph(run: ResolvedRun, low: Lowered) -> Graph:
     """Forward and backward of one micro step; gradients of ``total * loss_scale`` reach ``grad:<path>``."""
     graph = low.graph
-    accumulate = run.record.grad_accumulation > 1
+    accumulate = run.record.spec.grad_accumulation > 1
     leaves = {p: v for p, v in graph.leaves("param").items() if low.params[p].trainable}
     found = gradients(graph, low.loss_total, list(leaves.values()), graph.scalar("loss_scale"))
     weight = low.loss_weight if low.loss_weight is not None else graph.const(1.0)

@@ -66,6 +66,11 @@ class Schedule:
         first = self.position(update)[1] * self.accumulation
         return range(first, min(first + self.accumulation, self.micros_per_epoch))
 
+    def examples_of(self, update: int) -> int:
+        """Examples that one update sees."""
+        micros = self.micros(update)
+        return min(micros.stop * self.batch, self.examples) - micros.start * self.batch
+
     def micros_before(self, update: int) -> int:
         """Micro steps of the whole run before an update: what the random counter has advanced by."""
         epoch, within = self.position(update)

@@ -47,7 +47,7 @@ class Session:
     # -- persistent tensors ---------------------------------------------------------------------------------
     def initialise(self) -> None:
         """Write initial parameters, statistics and optimizer state."""
-        tensors = initial_tensors(self.compiled.params, self.compiled.states, self.record.seed or 0)
+        tensors = initial_tensors(self.compiled.params, self.compiled.states, self.record.spec.seed)
         for name, array in tensors.items():
             self.executor.write(name, array)
         for name, slot in self.compiled.slots.items():
@@ -120,24 +120,23 @@ class Session:
         for name in self.compiled.program.scalars:
             if name.startswith("rng.") and name.endswith(".key0"):
                 stream = name[4:-5]
-                key0, key1 = rng.stream_key(self.record.seed or 0, stream)
+                key0, key1 = rng.stream_key(self.record.spec.seed, stream)
                 values[name], values[f"rng.{stream}.key1"] = key0, key1
         return values
 
     # -- work -----------------------------------------------------------------------------------------------
     def update(self) -> Pending:
         """One update: its micro steps, then ``apply``; returns the report under way and advances ``step``."""
-        if self.plan is None or self.dataset is None:
-            raise RecordError(self.record.where("data"), "a pipeline to train with", "none")
-        epoch, _ = self.plan.position(self.step)
+        plan, dataset = self.require_plan(), self.require_dataset()
+        epoch, _ = plan.position(self.step)
         if self._order is None or self._order[0] != epoch:
-            self._order = (epoch, order(self.record.seed or 0, epoch, self.plan.examples))
+            self._order = (epoch, order(self.record.spec.seed, epoch, plan.examples))
         counter = self.counter
         scalars = self.scalars(counter)
-        for micro in self.plan.micros(self.step):
-            rows = indices(self.plan, self._order[1], micro)
+        for micro in plan.micros(self.step):
+            rows = indices(plan, self._order[1], micro)
             scalars["rng.counter_lo"], scalars["rng.counter_hi"] = counter & 0xFFFFFFFF, counter >> 32
-            batch = checked(self.dataset.batch("train", rows), self.run, f"data example(s) {rows[:3].tolist()}..")
+            batch = checked(dataset.batch("train", rows), self.run, f"data example(s) {rows[:3].tolist()}..")
             self.executor.run(f"micro@{len(rows)}", batch, scalars)
             counter += self.compiled.draws
         self.executor.run("apply", {}, scalars)
@@ -154,7 +153,7 @@ class Session:
         if self.dataset is None or split not in self.dataset.spec.sizes:
             raise DataError("data", f"a split {split!r}", "none", nearest(split, self.dataset.spec.sizes if self.dataset else ()))
         examples = self.dataset.spec.sizes[split]
-        batch = self.record.batch_size or 1
+        batch = self.record.spec.batch_size or 1
         sums: dict[str, Any] = {}
         scalars = self.scalars(0)
         for start in range(0, examples, batch):
@@ -180,6 +179,24 @@ class Session:
             raise DataError("predict", f"a batch this session was compiled for ({', '.join(sizes)})", str(size))
         self.executor.run(name, checked(dict(inputs), self.run, "predict"), self.scalars(0))
         return self.executor.outputs(name)
+
+    def require_plan(self) -> Schedule:
+        """The run's arithmetic; RecordError where the record does not train."""
+        if self.plan is None:
+            raise self.record.error((), "a pipeline to train with", "an architecture alone")
+        return self.plan
+
+    def require_dataset(self) -> Dataset:
+        """The open dataset; RecordError where the record names none."""
+        if self.dataset is None:
+            raise self.record.error((), "a data block", "none", "data: { block_id: data/digits }")
+        return self.dataset
+
+    def advance_scheduler(self, metrics: Mapping[str, float]) -> None:
+        """Tell a schedule that follows a metric what a validation found."""
+        scheduler = self.run.scheduler
+        if scheduler is not None and scheduler[0].advance is not None:
+            self.scheduler_state = dict(scheduler[0].advance(self.scheduler_state, metrics, scheduler[1]))
 
     def close(self) -> None:
         """Free the device."""
@@ -231,7 +248,6 @@ def open_session(
     record: Record,
     catalog: Catalog,
     *,
-    base: Path,
     device: str = "auto",
     limits: Limits | None = None,
     train: bool = True,
@@ -243,19 +259,18 @@ def open_session(
     Args:
         record: the whole run.
         catalog: where blocks are found.
-        base: folder that the record's relative paths start from.
         device: ``auto``, ``oracle``, or part of an adapter's name.
         limits: ask the device for smaller limits than it has.
         train: compile the training sequences (else evaluation and prediction only).
         predict: batch sizes of :meth:`Session.predict`.
         prepare: called with the resolved run before anything is allocated (the plan's check).
     """
-    run = resolve_run(record, catalog, base)
+    run = resolve_run(record, catalog, record.base)
     if train and (missing := record.pipeline_missing()):
         raise RecordError(record.where(missing[0]), f"a pipeline to train with: {', '.join(missing)}", "no such key")
     if prepare is not None:
         prepare(run)
-    dataset = run.data.block.open(run.data.params, DataContext(base, record.seed or 0, record.where("data"))) if run.data else None
+    dataset = run.data.block.open(run.data.params, DataContext(record.base, record.spec.seed, record.where("data"))) if run.data else None
     plan, training, evaluation = batches(record, dataset.spec.sizes if dataset else {}, train)
     opened = open_target(device, limits)
     try:
@@ -273,12 +288,12 @@ def batches(
     """(schedule, batch sizes of micro steps, batch sizes of evaluation) of a record over splits of these sizes."""
     if not sizes:
         return None, [], []
-    batch = record.batch_size or 1
+    batch = record.spec.batch_size or 1
     if train and not sizes.get("train"):
         raise DataError(record.where("data"), "at least one training example", "0")
     plan = None
-    if record.epochs is not None or record.steps is not None:
-        plan = Schedule.plan(sizes["train"], batch, record.grad_accumulation, record.epochs, record.steps)
+    if record.spec.epochs is not None or record.spec.steps is not None:
+        plan = Schedule.plan(sizes["train"], batch, record.spec.grad_accumulation, record.spec.epochs, record.spec.steps)
     training = plan.batch_sizes() if train and plan else []
     evaluation = {s for split in sizes if split != "train" or not train for s in eval_sizes(sizes[split], batch)}
     return plan, training, sorted(evaluation, reverse=True)
