@@ -1,53 +1,13 @@
-"""Typed SSA: values, nodes, graphs, the builder, the verifier and the rename-invariant digest.
-
-A :class:`Graph` is a list of nodes in execution order. A node's op is looked up in :data:`OPS`, which the
-modules of :mod:`scellis_core.ops` fill. Graphs are built by calling ops on values (``a + b``,
-``ops.matmul(a, b)``); Python numbers become constants and operands are broadcast explicitly.
-
-Besides ordinary ops there are leaves and effects:
-
-* ``load``: a batch input, by name. ``param``: a trainable tensor, by path. ``state``: any other persistent
-  tensor, by name (running statistics, gradients, optimizer state, whole slabs). ``scalar``: a number the host
-  writes every step. ``const``: a splat of one number. ``iota``: an index ramp.
-* ``store``: writes a value to a persistent tensor, in program order.
-"""
+"""Values, nodes, op definitions and the graph with its builder."""
 
 from __future__ import annotations
 
-import hashlib
-import math
-import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from scellis_core.errors import IRError, nearest
-
-DTYPES: dict[str, int] = {"f32": 4, "f16": 2, "i32": 4, "u32": 4, "bool": 4, "f64": 8}
-"""Element sizes in bytes. ``bool`` is stored as u32; f64 exists on the oracle only."""
-
-FLOATS = ("f16", "f32", "f64")
-
-Attr = bool | int | float | str | tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Type:
-    """A tensor type, printed ``f32[32, 128]``; a scalar is ``f32[]``."""
-
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def numel(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.numel * DTYPES[self.dtype]
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+from scellis_core.ir.types import FLOATS, Attr, Lowering, Tolerance, Type
 
 
 class Value:
@@ -63,18 +23,22 @@ class Value:
 
     @property
     def graph(self) -> Graph:
+        """The graph it belongs to."""
         return self.node.graph
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Sizes."""
         return self.type.shape
 
     @property
     def dtype(self) -> str:
+        """Element dtype."""
         return self.type.dtype
 
     @property
     def ndim(self) -> int:
+        """Number of dimensions."""
         return len(self.type.shape)
 
     def __repr__(self) -> str:
@@ -106,13 +70,30 @@ class Value:
         return self.graph.binary("div", other, self)
 
     def __pow__(self, other: Operand) -> Value:
+        """``self ** other``; the exponents 1, 2, 3, 0.5, -1 and -0.5 become cheaper and more accurate ops."""
+        if isinstance(other, (int, float)) and self.type.dtype in FLOATS:
+            if other == 1:
+                return self
+            if other == 2:
+                return self * self
+            if other == 3:
+                return self * self * self
+            unary = {0.5: "sqrt", -1.0: "recip", -0.5: "rsqrt"}.get(float(other))
+            if unary:
+                return self.graph.emit(unary, [self])[0]
         return self.graph.binary("pow", self, other)
+
+    def __rpow__(self, other: Operand) -> Value:
+        return self.graph.binary("pow", other, self)
 
     def __neg__(self) -> Value:
         return self.graph.emit("neg", [self])[0]
 
     def __abs__(self) -> Value:
         return self.graph.emit("abs", [self])[0]
+
+    def __invert__(self) -> Value:
+        return self.graph.emit("not", [self])[0]
 
     def __lt__(self, other: Operand) -> Value:
         return self.graph.binary("lt", self, other)
@@ -140,6 +121,9 @@ class Value:
 
 Operand = Value | int | float | bool
 
+Cotangent = Value | Callable[[], Value] | None
+"""What flows back to one input: a value, a function that emits it (called only where it is wanted), or nothing."""
+
 
 class Node:
     """One operation: ``outputs = op(inputs, **attrs)``; ``path`` says which block it came from."""
@@ -159,57 +143,6 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Pointwise:
-    """Lowering of an elementwise op: a WGSL scalar expression with ``{0}``, ``{1}`` .. for the operands.
-
-    Operands are already parenthesised or named, so the expression needs no guard of its own. ``needs`` names
-    helper functions of :mod:`scellis_core.lower.prelude` that the expression calls. ``f16`` and ``i32`` give
-    another expression for such operands where WGSL wants one. Predicates yield WGSL ``bool``.
-    """
-
-    expr: str
-    needs: tuple[str, ...] = ()
-    by_dtype: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class View:
-    """Lowering of an op that only re-indexes its input(s); ``kind`` names the index rule in lower/."""
-
-    kind: str
-
-
-@dataclass(frozen=True)
-class Reduce:
-    """Lowering of a reduction over ``axes``: ``combine`` is ``sum``, ``max``, ``min``, ``argmax`` ..."""
-
-    combine: str
-
-
-@dataclass(frozen=True)
-class Family:
-    """Lowering by a kernel family of its own in lower/ (``matmul``, ``conv2d``, ``scatter_add`` ...)."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """No kernel: a buffer, a constant or an index."""
-
-
-Lowering = Pointwise | View | Reduce | Family | Leaf
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How far a device's result may be from the float64 oracle: ``|d| <= atol + rtol * |oracle|``."""
-
-    rtol: float = 1e-5
-    atol: float = 1e-6
-
-
-@dataclass(frozen=True)
 class OpDef:
     """One op and its facets, side by side.
 
@@ -217,13 +150,17 @@ class OpDef:
         name: as printed.
         summary: one line.
         infer: ``(input types, attrs) -> output types``; raises IRError on misuse.
-        oracle: ``(NumPy arrays, attrs) -> NumPy arrays`` in float64 (imports NumPy when called).
+        oracle: ``(NumPy arrays, attrs) -> NumPy arrays`` in float64 and int64 (imports NumPy when called). A leaf
+            receives what is bound to its name; ``philox`` receives ``[counter, key]``.
         lower: lowering as data.
-        vjp: ``(node, output cotangents) -> input cotangents``; a cotangent is None where none flows. None as a
-            whole means not differentiable (integer or boolean result, random bits).
+        vjp: ``(node, output cotangents) -> input cotangents``. None as a whole means not differentiable, for the
+            reason in ``no_vjp``: such an op lets no gradient through.
+        no_vjp: why there is no vjp.
         tolerance: for f32 (f16 tolerance is derived from the format's epsilon).
-        attrs: names of allowed attributes.
-        sample: ``(rng) -> list of (input arrays, attrs)`` with random legal cases for the op tests; optional.
+        attrs: names of the attributes, in printed order; a node has all of them.
+        defaults: values of the attributes that a caller may leave out.
+        sample: ``(numpy Generator) -> list of (input arrays, attrs)``: random legal cases for the op tests.
+        effect: whether it acts rather than yields (``store``).
     """
 
     name: str
@@ -231,9 +168,11 @@ class OpDef:
     infer: Callable[[Sequence[Type], dict[str, Attr]], Sequence[Type]]
     oracle: Callable[..., Any] | None
     lower: Lowering
-    vjp: Callable[[Node, Sequence[Value | None]], Sequence[Value | None]] | None = None
+    vjp: Callable[[Node, Sequence[Value | None]], Sequence[Cotangent]] | None = None
+    no_vjp: str = ""
     tolerance: Tolerance = Tolerance()
     attrs: tuple[str, ...] = ()
+    defaults: Mapping[str, Attr] = field(default_factory=dict[str, Attr])
     sample: Callable[..., Any] | None = None
     effect: bool = False
 
@@ -256,13 +195,16 @@ def register(op: OpDef) -> OpDef:
 
 def op_def(name: str) -> OpDef:
     """Return the definition of an op, or raise IRError naming the nearest."""
-    if name not in OPS:
+    found = OPS.get(name)
+    if found is None:
         raise IRError(f"op {name}", "a known op", repr(name), nearest(name, OPS))
-    return OPS[name]
+    return found
 
 
 def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     """NumPy's rule for two shapes; raises IRError where it does not hold."""
+    if a == b:
+        return a
     out: list[int] = []
     for i in range(max(len(a), len(b))):
         x = a[len(a) - 1 - i] if i < len(a) else 1
@@ -292,6 +234,9 @@ class Graph:
         self.outputs: dict[str, Value] = {}
         self.draws = 0
         self.path = ""
+        self._leaves: dict[tuple[str, str], Value] = {}
+        self._indexed: list[Node] | None = None
+        self._count = 0
 
     # -- building ---------------------------------------------------------------------------------------------
     def emit(self, op: str, inputs: Sequence[Value], **attrs: Attr) -> list[Value]:
@@ -301,37 +246,60 @@ class Graph:
             IRError: if the op is unknown, an attribute is not its, an operand is another graph's, or the types
                 are wrong; ``where`` is the block path and op.
         """
-        where = f"{self.path or self.name}: {op}"
-        definition = op_def(op)
-        for key in attrs:
-            if key not in definition.attrs:
-                raise IRError(where, "an attribute of the op", key, nearest(key, definition.attrs))
+        definition = OPS.get(op) or op_def(op)
+        if attrs or definition.attrs:
+            attrs = self._attributes(definition, attrs)
         for value in inputs:
             if value.node.graph is not self:
-                raise IRError(where, f"operands of graph {self.name}", f"one of graph {value.graph.name}")
+                raise IRError(
+                    self._where(op), f"operands of graph {self.name}", f"one of graph {value.node.graph.name}"
+                )
         node = Node(self, op, inputs, attrs, self.path)
         try:
             types = definition.infer([v.type for v in inputs], attrs)
         except IRError as error:
-            raise type(error)(where, error.expected, error.got, error.hint) from error
+            raise type(error)(self._where(op), error.expected, error.got, error.hint) from error
         node.outputs = [Value(node, i, t) for i, t in enumerate(types)]
         self.nodes.append(node)
         return node.outputs
 
+    def _where(self, op: str) -> str:
+        return f"{self.path or self.name}: {op}"
+
+    def _attributes(self, definition: OpDef, given: dict[str, Attr]) -> dict[str, Attr]:
+        """All attributes in declared order; defaults filled in."""
+        full: dict[str, Attr] = {}
+        for key in definition.attrs:
+            if key in given:
+                full[key] = given[key]
+            elif key in definition.defaults:
+                full[key] = definition.defaults[key]
+            else:
+                wanted = ", ".join(definition.attrs)
+                raise IRError(self._where(definition.name), f"attributes {wanted}", f"no {key}")
+        for key in given:
+            if key not in full:
+                raise IRError(
+                    self._where(definition.name), "an attribute of the op", key, nearest(key, definition.attrs)
+                )
+        return full
+
     def const(self, number: float | int | bool, dtype: str = "f32", shape: tuple[int, ...] = ()) -> Value:
         """A splat of one number."""
+        if dtype in FLOATS and type(number) is int:
+            number = float(number)
         return self.emit("const", [], value=number, dtype=dtype, shape=shape)[0]
 
     def load(self, name: str, type: Type) -> Value:
-        """A batch input."""
-        return self.emit("load", [], name=name, dtype=type.dtype, shape=type.shape)[0]
+        """A batch input. Loading one name twice gives the same value."""
+        return self._leaf("load", name, type)
 
     def param(self, name: str, type: Type) -> Value:
         """A trainable tensor by path. Reading one path twice gives the same value (tied weights)."""
         return self._leaf("param", name, type)
 
     def state(self, name: str, type: Type) -> Value:
-        """A persistent tensor that is not trained."""
+        """A persistent tensor that is not trained, as it is where it is first read."""
         return self._leaf("state", name, type)
 
     def scalar(self, name: str, dtype: str = "f32") -> Value:
@@ -355,13 +323,18 @@ class Graph:
     def binary(self, op: str, a: Operand, b: Operand) -> Value:
         """Emit a two-operand pointwise op: numbers become constants, shapes are broadcast."""
         x, y = self.lift(a, b)
-        shape = broadcast_shapes(x.shape, y.shape)
-        return self.emit(op, [self.broadcast(x, shape), self.broadcast(y, shape)])[0]
+        if x.type.shape != y.type.shape:
+            shape = broadcast_shapes(x.shape, y.shape)
+            x, y = self.broadcast(x, shape), self.broadcast(y, shape)
+        return self.emit(op, [x, y])[0]
 
     def lift(self, *operands: Operand) -> list[Value]:
-        """Turn Python numbers among the operands into constants of the others' dtype."""
-        dtype = next((o.dtype for o in operands if isinstance(o, Value)), "f32")
-        return [o if isinstance(o, Value) else self.const(o, dtype) for o in operands]
+        """Turn Python numbers among the operands into constants of the others' dtype.
+
+        A constant takes the shape of the first value too, so that no broadcast is needed for it.
+        """
+        like = next((o.type for o in operands if isinstance(o, Value)), Type("f32", ()))
+        return [o if isinstance(o, Value) else self.const(o, like.dtype, like.shape) for o in operands]
 
     def broadcast(self, value: Value, shape: tuple[int, ...]) -> Value:
         """The value as seen at ``shape``; itself where it has that shape already."""
@@ -374,12 +347,19 @@ class Graph:
         return _PathScope(self, path)
 
     def _leaf(self, op: str, name: str, type: Type) -> Value:
-        for node in self.nodes:
-            if node.op == op and node.attrs["name"] == name:
-                if node.outputs[0].type != type:
-                    raise IRError(f"{op} {name}", str(node.outputs[0].type), str(type))
-                return node.outputs[0]
-        return self.emit(op, [], name=name, dtype=type.dtype, shape=type.shape)[0]
+        if self._indexed is not self.nodes or self._count > len(self.nodes):
+            self._indexed, self._count = self.nodes, 0
+            self._leaves.clear()
+        for node in self.nodes[self._count :]:
+            if node.op in ("load", "param", "state", "scalar"):
+                self._leaves.setdefault((node.op, str(node.attrs["name"])), node.outputs[0])
+        self._count = len(self.nodes)
+        found = self._leaves.get((op, name))
+        if found is None:
+            return self.emit(op, [], name=name, dtype=type.dtype, shape=type.shape)[0]
+        if found.type != type:
+            raise IRError(f"{op} {name}", str(found.type), str(type))
+        return found
 
     # -- reading ----------------------------------------------------------------------------------------------
     def values(self) -> Iterator[Value]:
@@ -397,7 +377,11 @@ class Graph:
 
     def leaves(self, op: str) -> dict[str, Value]:
         """Leaves of one kind (``load``, ``param``, ``state``, ``scalar``) by name, in order of first use."""
-        return {str(n.attrs["name"]): n.outputs[0] for n in self.nodes if n.op == op}
+        found: dict[str, Value] = {}
+        for node in self.nodes:
+            if node.op == op:
+                found.setdefault(str(node.attrs["name"]), node.outputs[0])
+        return found
 
     def stores(self) -> list[Node]:
         """The ``store`` nodes, in order."""
@@ -431,74 +415,6 @@ def copy_node(node: Node, into: Graph, mapping: dict[Value, Value]) -> list[Valu
     with into.at(node.path):
         outputs = into.emit(node.op, [mapping[v] for v in node.inputs], **node.attrs)
     for old, new in zip(node.outputs, outputs, strict=True):
+        new.name = old.name
         mapping[old] = new
     return outputs
-
-
-def verify(graph: Graph) -> None:
-    """Check a whole graph: known ops, operands defined before use, types as inferred, stores well-typed.
-
-    Raises:
-        IRError: at the first fault, naming graph, node and what was wrong.
-    """
-    seen: set[Value] = set()
-    written: dict[str, Type] = {}
-    for number, node in enumerate(graph.nodes):
-        where = f"{graph.name} node {number} {node.op}" + (f" ({node.path})" if node.path else "")
-        definition = op_def(node.op)
-        for value in node.inputs:
-            if value not in seen:
-                raise IRError(where, "operands defined by an earlier node", repr(value), "topological order")
-        types = list(definition.infer([v.type for v in node.inputs], node.attrs))
-        found = [v.type for v in node.outputs]
-        if types != found:
-            raise IRError(where, f"output types {[str(t) for t in types]}", f"{[str(t) for t in found]}")
-        seen.update(node.outputs)
-        if node.op in ("param", "state", "store"):
-            name = str(node.attrs["name"])
-            type = node.inputs[0].type if node.op == "store" else node.outputs[0].type
-            if written.setdefault(name, type) != type:
-                raise IRError(where, f"{name} of type {written[name]}", str(type))
-    for name, value in graph.outputs.items():
-        if value not in seen:
-            raise IRError(f"{graph.name} output {name}", "a value of this graph", repr(value))
-
-
-def _encode(item: Any) -> bytes:
-    """Typed bytes: NaN, -0.0, and 1 against 1.0 stay apart."""
-    if isinstance(item, bool):
-        return b"b" + bytes([item])
-    if isinstance(item, int):
-        return b"i" + str(item).encode() + b";"
-    if isinstance(item, float):
-        return b"f" + struct.pack("<d", item)
-    if isinstance(item, str):
-        raw = item.encode()
-        return b"s" + str(len(raw)).encode() + b":" + raw
-    if isinstance(item, bytes):
-        return b"y" + str(len(item)).encode() + b":" + item
-    if item is None:
-        return b"n"
-    if isinstance(item, (tuple, list)):
-        return b"(" + b"".join(_encode(x) for x in item) + b")"
-    if isinstance(item, dict):
-        return b"{" + b"".join(_encode(k) + _encode(item[k]) for k in sorted(item)) + b"}"
-    raise IRError("digest", "bool, int, float, str, bytes, None, tuple or dict", type(item).__name__)
-
-
-def digest(graph: Graph) -> str:
-    """SHA-256 over ops, attributes, types and wiring: value names and block paths do not count."""
-    number: dict[Value, int] = {}
-    hasher = hashlib.sha256()
-    for node in graph.nodes:
-        row = (
-            node.op,
-            [number[v] for v in node.inputs],
-            dict(node.attrs),
-            [(v.type.dtype, v.type.shape) for v in node.outputs],
-        )
-        hasher.update(_encode(row))
-        for value in node.outputs:
-            number[value] = len(number)
-    hasher.update(_encode({name: number[v] for name, v in graph.outputs.items()}))
-    return hasher.hexdigest()
