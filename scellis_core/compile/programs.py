@@ -78,6 +78,7 @@ def compile_run(
     fuse = run.record.spec.determinism_tier != "debug"
     training = any(n.startswith("micro@") for n in lowered)
     apply_graph = _lay_out(run, compiled, training)
+    forward = {name: set(low.graph.nodes) for name, low in lowered.items()}
     for name, low in lowered.items():
         compiled.graphs[name] = _micro_graph(run, low) if name.startswith("micro@") else _forward_graph(low)
     if apply_graph is not None:
@@ -90,7 +91,7 @@ def compile_run(
     pool = SlotPool()
     for name, graph in compiled.graphs.items():
         groups = compiled.groups[name] = group_graph(graph, limits, fuse=fuse)
-        place_sequence(program, name, graph, groups, pool, scalars, limits)
+        place_sequence(program, name, graph, groups, pool, scalars, limits, forward.get(name, graph.nodes))
     pool.create_buffers(program)
     program.scalars = scalars.layout()
     program.buffers["scalars"] = Buffer("scalars", 4 * ScalarTable.CAPACITY, "scalars")

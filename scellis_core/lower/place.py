@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scellis_core.errors import DeviceError
-from scellis_core.ir import DTYPES, Graph, Value
+from scellis_core.ir import DTYPES, Graph, Node, Value
 from scellis_core.lower.emit import emit_group
 from scellis_core.lower.group import Group
 from scellis_core.lower.layout import align
-from scellis_core.lower.program import Buffer, Limits, Range, StepProgram, Tensor
+from scellis_core.lower.program import Buffer, Copy, Limits, Range, StepProgram, Tensor
 from scellis_core.lower.program import Sequence as Commands
 from scellis_core.lower.wgsl import ScalarTable
 
@@ -78,14 +78,6 @@ def slot_name(slot: int) -> str:
     return f"slot.{slot}"
 
 
-@dataclass
-class _Placement:
-    """Where each value of one sequence lies while it is placed."""
-
-    ranges: dict[Value, Range] = field(default_factory=dict[Value, Range])
-    slots: dict[Value, int] = field(default_factory=dict[Value, int])
-
-
 def place_sequence(
     program: StepProgram,
     name: str,
@@ -94,11 +86,23 @@ def place_sequence(
     pool: SlotPool,
     scalars: ScalarTable,
     limits: Limits,
+    forward: Collection[Node] = (),
 ) -> None:
-    """Give every value of a sequence a place and append the sequence to the program."""
+    """Give every value of a sequence a place and append the sequence to the program.
+
+    Args:
+        program: gets kernels, buffers, tensors and the sequence; persistent tensors are in it already.
+        name: of the sequence.
+        graph, groups: what to run, in the groups' order.
+        pool: slots, shared with the program's other sequences.
+        scalars: places in the scalars block.
+        limits: of the device.
+        forward: the nodes of the forward pass, for telling activations from working memory.
+    """
+    place = _Placement(program, pool, last={v: i for i, g in enumerate(groups) for v in g.inputs})
+    place.kept = set(graph.outputs.values())
     commands = Commands(name, draws=graph.draws)
     pool.begin()
-    place = _Placement()
     for leaf, value in graph.leaves("load").items():
         tensor = _input_tensor(program, name, leaf, value)
         commands.inputs[leaf] = tensor.name
@@ -106,73 +110,92 @@ def place_sequence(
     for kind in ("param", "state"):
         for leaf, value in graph.leaves(kind).items():
             place.ranges[value] = program.tensors[leaf].range
-    last = _last_use(groups, graph)
-    backward = _first_backward(groups)
-    born: dict[Value, int] = {}
+    place.backward = next((i for i, g in enumerate(groups) if any(n not in forward for n in g.nodes)), len(groups))
     for index, group in enumerate(groups):
-        targets = {value: program.tensors[tensor].range for value, tensor in group.stores}
-        for value in group.outputs:
-            if value in targets:
-                place.ranges[value] = targets[value]
-            elif value not in place.ranges:
-                slot = pool.take(value.type.nbytes)
-                place.slots[value] = slot
-                place.ranges[value] = Range(slot_name(slot), 0, value.type.nbytes)
-                born[value] = index
-        _emit(program, commands, group, place, pool, scalars, limits)
-        for value in dict.fromkeys([*group.inputs, *group.outputs]):
-            if value in place.slots and last.get(value, -1) <= index and value not in graph.outputs.values():
-                slot = place.slots.pop(value)
-                if born[value] < backward <= last.get(value, -1):
-                    pool.activations.add(slot)
-                pool.give(slot)
+        place.outputs(index, group)
+        if group.kind == "copy" and (command := place.copy(group)) is not None:
+            commands.commands.append(command)
+        else:
+            _emit(program, commands, group, place, scalars, limits)
+        place.release(index, group)
     for key, value in graph.outputs.items():
         commands.outputs[key] = _output_tensor(program, name, key, value, place.ranges[value])
     program.sequences[name] = commands
 
 
+@dataclass
+class _Placement:
+    """Where each value of one sequence lies while it is placed."""
+
+    program: StepProgram
+    pool: SlotPool
+    last: Mapping[Value, int]
+    kept: set[Value] = field(default_factory=set[Value])
+    backward: int = 0
+    ranges: dict[Value, Range] = field(default_factory=dict[Value, Range])
+    slots: dict[Value, int] = field(default_factory=dict[Value, int])
+    born: dict[Value, int] = field(default_factory=dict[Value, int])
+
+    def outputs(self, index: int, group: Group) -> None:
+        """Place a group's outputs: the tensor they are stored to, the memory of an operand that dies here, or a slot."""
+        targets = dict(group.stores)
+        for k, value in enumerate(group.outputs):
+            operand = group.aliases.get(f"out{k}")
+            read = group.inputs[int(operand[2:])] if operand else None
+            if value in targets:
+                self.ranges[value] = self.program.tensors[targets[value]].range
+            elif read in self.slots and self._dies(read, index) and value.type.nbytes == read.type.nbytes:
+                self.slots[value] = self._leave(read, index)
+                self.ranges[value] = self.ranges[read]
+                self.born[value] = index
+            else:
+                slot = self.slots[value] = self.pool.take(value.type.nbytes)
+                self.ranges[value] = Range(slot_name(slot), 0, value.type.nbytes)
+                self.born[value] = index
+
+    def copy(self, group: Group) -> Copy | None:
+        """A copy command, where the two ranges lie in different buffers."""
+        value, tensor = group.stores[0]
+        source, target = self.ranges[value], self.program.tensors[tensor].range
+        return Copy(source, target) if source.buffer != target.buffer else None
+
+    def release(self, index: int, group: Group) -> None:
+        """Give back the slots of values that nothing reads any more."""
+        for value in dict.fromkeys([*group.inputs, *group.outputs]):
+            if value in self.slots and self._dies(value, index):
+                self.pool.give(self._leave(value, index))
+
+    def _dies(self, value: Value, index: int) -> bool:
+        return value not in self.kept and self.last.get(value, -1) <= index
+
+    def _leave(self, value: Value, index: int) -> int:
+        slot = self.slots.pop(value)
+        if self.born[value] < self.backward <= index:
+            self.pool.activations.add(slot)
+        return slot
+
+
 def _emit(
-    program: StepProgram,
-    commands: Commands,
-    group: Group,
-    place: _Placement,
-    pool: SlotPool,
-    scalars: ScalarTable,
-    limits: Limits,
+    program: StepProgram, commands: Commands, group: Group, place: _Placement, scalars: ScalarTable, limits: Limits
 ) -> None:
     """Emit one group's kernels with their bindings."""
     ranges = {f"in{i}": place.ranges[v] for i, v in enumerate(group.inputs)}
     ranges |= {f"out{i}": place.ranges[v] for i, v in enumerate(group.outputs)}
+    if group.kind == "copy":
+        ranges["out0"] = program.tensors[group.stores[0][1]].range
     written = {r.buffer for k, r in ranges.items() if k.startswith("out")}
-    alias = {
-        o: i
-        for o, i in group.aliases.items()
-        if (ranges[o].buffer, ranges[o].offset) == (ranges[i].buffer, ranges[i].offset)
-    }
+    alias = {o: i for o, i in group.aliases.items() if ranges[o] == ranges[i]}
     shared = frozenset(k for k, r in ranges.items() if k.startswith("in") and r.buffer in written)
     scratch: list[int] = []
     for call in emit_group(group, limits, scalars, alias=alias, read_write=shared):
         for key, dtype, numel in call.scratch:
-            nbytes = numel * DTYPES[dtype]
-            slot = pool.take(nbytes)
+            slot = place.pool.take(numel * DTYPES[dtype])
             scratch.append(slot)
-            ranges[key] = Range(slot_name(slot), 0, nbytes)
+            ranges[key] = Range(slot_name(slot), 0, numel * DTYPES[dtype])
         program.add_kernel(call.kernel)
         commands.commands.append(call.dispatch(ranges, limits, group.path))
     for slot in scratch:
-        pool.give(slot)
-
-
-def _last_use(groups: Sequence[Group], graph: Graph) -> Mapping[Value, int]:
-    return {value: index for index, group in enumerate(groups) for value in group.inputs}
-
-
-def _first_backward(groups: Sequence[Group]) -> int:
-    """Index of the first group that belongs to the backward pass (groups after the loss is known)."""
-    for index, group in enumerate(groups):
-        if any(node.backward for node in group.nodes):
-            return index
-    return len(groups)
+        place.pool.give(slot)
 
 
 def _input_tensor(program: StepProgram, sequence: str, leaf: str, value: Value) -> Tensor:
