@@ -94,7 +94,8 @@ def nearest(name: str, choices: Iterable[str], n: int = 3) -> str:
         ``"did you mean 'lr'?"``-like text, or the first few choices where none is close.
     """
     known = sorted(set(choices))
-    close = difflib.get_close_matches(name, known, n=n, cutoff=0.5)
+    close = [c for c in known if name in (c, _initials(c)) or c == _initials(name)]
+    close = [*close, *(c for c in difflib.get_close_matches(name, known, n=n, cutoff=0.5) if c not in close)][:n]
     if not close:
         tail = [c for c in known if c.rsplit("/", 1)[-1].split("@")[0] == name.rsplit("/", 1)[-1].split("@")[0]]
         close = tail[:n]
@@ -104,3 +105,9 @@ def nearest(name: str, choices: Iterable[str], n: int = 3) -> str:
         return ""
     shown = ", ".join(known[: max(n, 8)])
     return f"one of: {shown}" + (", ..." if len(known) > max(n, 8) else "")
+
+
+def _initials(name: str) -> str:
+    """First letters of the words of a name: ``lr`` of ``learning_rate``; empty for a single word."""
+    words = [word for word in name.replace("-", "_").split("_") if word]
+    return "".join(word[0] for word in words) if len(words) > 1 else ""
