@@ -33,10 +33,19 @@ from scellis_core.blocks.contracts import (
     Wrapper,
     field,
 )
+from scellis_core.blocks.datasets import (
+    ArraySet,
+    data_path,
+    file_digest,
+    split_problem,
+    split_rows,
+    split_sizes,
+)
 from scellis_core.blocks.graph import BlockGraph, Compose, Instance, Ref
 from scellis_core.blocks.patterns import expand_pattern, match_path
 
 __all__ = [
+    "ArraySet",
     "Augment",
     "Average",
     "Block",
@@ -71,7 +80,12 @@ __all__ = [
     "Scheduler",
     "Slot",
     "Wrapper",
+    "data_path",
     "expand_pattern",
     "field",
+    "file_digest",
     "match_path",
+    "split_problem",
+    "split_rows",
+    "split_sizes",
 ]

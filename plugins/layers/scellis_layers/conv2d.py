@@ -53,7 +53,8 @@ def lower(ctx: LowerContext, params: Conv2dParams, x: Value) -> Value:
         x: f32[batch, channels, height, width].
 
     Returns:
-        f32[batch, filters, height', width'], each side (n + padding - dilation (kernel - 1) - 1) // stride + 1.
+        f32[batch, filters, height', width'], each side
+        (n + padding - dilation (kernel - 1) - 1) // stride + 1.
     """
     if x.ndim != 4:
         ctx.fail("an image of shape [batch, channels, height, width]", str(x.type))
