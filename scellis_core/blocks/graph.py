@@ -11,6 +11,12 @@ from scellis_core.blocks.patterns import match_path
 from scellis_core.errors import ContractError, nearest
 
 
+def place(where: str, path: str, block_id: str) -> str:
+    """Where a block stands, for errors: ``run.sml:5:8 graph.h: block h (layer/linear@1)``."""
+    inner = f"block {path} ({block_id})"
+    return f"{where}: {inner}" if where else inner
+
+
 @dataclass(frozen=True)
 class Ref:
     """An output ``port`` of the instance at ``path``; a graph input has path ``""`` and its name as port."""
@@ -100,9 +106,9 @@ class BlockGraph:
         """
         block, validated = self.resolve(block_id, params, where)
         if not isinstance(block, Layer):
-            raise ContractError(where or path, "a layer block", f"{block_id} of family {block.family}")
+            raise ContractError(place(where, path, block_id), "a layer block", f"{block_id} of family {block.family}")
         if path in self.instances or path in self.groups:
-            raise ContractError(where or path, "a new instance path", f"{path}, which is taken")
+            raise ContractError(place(where, path, block.id), "a new instance path", f"{path}, which is taken")
         self._check_ports(path, block, inputs, where)
         if block.compose is not None:
             self.groups[path] = block.id
@@ -126,7 +132,7 @@ class BlockGraph:
         old = self.instances[path]
         block, validated = self.resolve(block_id, params, old.where)
         if not isinstance(block, Layer) or block.lower is None:
-            raise ContractError(old.where or path, "a layer block that lowers to ops", block_id)
+            raise ContractError(place(old.where, path, block_id), "a layer block that lowers to ops", block.family)
         self._check_ports(path, block, old.inputs, old.where)
         self.instances[path] = Instance(path, block, validated, old.inputs, old.where)
 
@@ -159,15 +165,16 @@ class BlockGraph:
 
     def _check_ports(self, path: str, layer: Layer, inputs: Mapping[str, Sequence[Ref]], where: str) -> None:
         names = [p.name for p in layer.ports]
+        at = place(where, path, layer.id)
         for name in inputs:
             if name not in names:
-                raise ContractError(where or path, f"a port of {layer.id}", repr(name), nearest(name, names))
+                raise ContractError(at, f"a port of {layer.id}", repr(name), nearest(name, names))
         for port in layer.ports:
             given = inputs.get(port.name, ())
             if not given and not port.optional:
-                raise ContractError(where or path, f"input {port.name!r} of {layer.id}", "nothing connected")
+                raise ContractError(at, f"input {port.name!r} of {layer.id}", "nothing connected")
             if len(given) > 1 and not port.variadic:
-                raise ContractError(where or path, f"one value at port {port.name!r}", f"{len(given)}")
+                raise ContractError(at, f"one value at port {port.name!r}", f"{len(given)}")
 
     @staticmethod
     def _port_value(variadic: bool, refs: Sequence[Ref]) -> Any:
@@ -200,7 +207,7 @@ class Compose:
                 elif rest:
                     given[port.name] = (rest.pop(0),)
         if rest:
-            raise ContractError(self._where or path, f"at most the ports of {block_id}", f"{len(inputs)} inputs")
+            raise ContractError(place(self._where, path, block.id), f"at most the ports of {block.id}", f"{len(inputs)} inputs")
         for key, value in ports.items():
             if value is not None:
                 given[key] = tuple(value) if isinstance(value, (tuple, list)) else (value,)
