@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from scellis_core.errors import RecordError, nearest
 from scellis_core.record.sml import COLON, Document, Node, Path, Value, dumps, parse, print_flow, print_key, show_path
@@ -193,10 +193,11 @@ def _checked(document: Document, path: Path, value: Value, text: str) -> str:
     holder: Any = data
     for part in path[:-1]:
         holder = holder[part]
-    if isinstance(holder, list) and path[-1] == len(cast("list[Value]", holder)):
-        cast("list[Value]", holder).append(value)
+    last: Any = path[-1]
+    if document.find(path) is None and isinstance(last, int):
+        holder.append(value)
     else:
-        holder[path[-1]] = value
+        holder[last] = value
     return _verified(document, path, data, text)
 
 
