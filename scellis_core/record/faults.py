@@ -180,8 +180,8 @@ def child_schema(schema: JsonSchema, part: str | int, root: JsonSchema) -> JsonS
 def _fault(document: Document, item: Mapping[str, Any], step: _Step, path: Path, root: JsonSchema, what: str) -> Fault:
     kind, context = str(item["type"]), item.get("ctx", {})
     if kind == "extra_forbidden":
-        known = list(alternatives(step.parent, root)[0].get("properties", ())) if step.parent else {}
-        return unknown_key(document, path, list(known), what)
+        known: list[str] = list(alternatives(step.parent, root)[0].get("properties", ()))
+        return unknown_key(document, path, known, what)
     expected = describe(step.schema, root)
     if kind == "missing" and document.find(path) is None:
         return _missing(document, path, expected, step, root)
