@@ -55,9 +55,7 @@ class Call:
 
     def dispatch(self, ranges: Mapping[str, Range], limits: Limits, path: str = "") -> Dispatch:
         """The command for a step program that holds this call's kernel."""
-        return Dispatch(
-            self.kernel.key, self.binds(ranges, limits), self.grid, self.op or self.kernel.name, path
-        )
+        return Dispatch(self.kernel.key, self.binds(ranges, limits), self.grid, self.op or self.kernel.name, path)
 
 
 def finish(

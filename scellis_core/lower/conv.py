@@ -1,13 +1,17 @@
-"""Convolutions as implicit matrix products: the tiled kernel of :mod:`scellis_core.lower.gemm` with operands that
-compute where in an image an element lies. Images are NCHW, weights OIHW; groups are the batch of the product."""
+"""Convolutions as implicit matrix products.
+
+The tiled kernel of :mod:`scellis_core.lower.gemm` with operands that compute where in an image an element lies.
+Images are NCHW, weights OIHW; groups are the batch of the product.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from scellis_core.errors import DeviceError
+from scellis_core.lower.access import Loader, Sink, Source, Writer
 from scellis_core.lower.call import Call, Epilogue
-from scellis_core.lower.gemm import Gemm, Loader, Sink, Source, Writer, gemm_calls
+from scellis_core.lower.gemm import Gemm, gemm_calls
 from scellis_core.lower.matmul import Strided, StridedSink, StridedSource
 from scellis_core.lower.program import Limits
 from scellis_core.lower.tiles import Choice, Layout
@@ -44,15 +48,13 @@ class ConvSpec:
 
     @property
     def oh(self) -> int:
-        return (
-            self.h + self.padding[0] + self.padding[1] - self.dilation[0] * (self.kh - 1) - 1
-        ) // self.stride[0] + 1
+        """Rows of the result."""
+        return (self.h + self.padding[0] + self.padding[1] - self.dilation[0] * (self.kh - 1) - 1) // self.stride[0] + 1
 
     @property
     def ow(self) -> int:
-        return (
-            self.w + self.padding[2] + self.padding[3] - self.dilation[1] * (self.kw - 1) - 1
-        ) // self.stride[1] + 1
+        """Columns of the result."""
+        return (self.w + self.padding[2] + self.padding[3] - self.dilation[1] * (self.kw - 1) - 1) // self.stride[1] + 1
 
     @property
     def cg(self) -> int:
@@ -66,20 +68,19 @@ class ConvSpec:
 
     @property
     def taps(self) -> int:
+        """Elements of the window."""
         return self.kh * self.kw
 
     def check(self) -> None:
-        """Raises:
-        DeviceError: if groups do not divide the channels, or the result is empty.
+        """Check the spec.
+
+        Raises:
+            DeviceError: if groups do not divide the channels, or the result is empty.
         """
         if self.c % self.groups or self.o % self.groups:
-            raise DeviceError(
-                "conv2d", "channels divisible by groups", f"{self.c}, {self.o} by {self.groups}"
-            )
+            raise DeviceError("conv2d", "channels divisible by groups", f"{self.c}, {self.o} by {self.groups}")
         if min(self.oh, self.ow) < 1:
-            raise DeviceError(
-                "conv2d", "a window that fits the padded image", f"{self.oh} x {self.ow} results"
-            )
+            raise DeviceError("conv2d", "a window that fits the padded image", f"{self.oh} x {self.ow} results")
 
 
 def _gathered(value: str, mem: Mem) -> str:
@@ -103,23 +104,27 @@ class Patches:
 
     @property
     def fast(self) -> Layout:
+        """Contiguous axis."""
         return "x" if self.taps_are_k else "k"
 
     @property
     def layout(self) -> Layout:
+        """Preferred layout of its tile."""
         return "k"
 
     @property
     def vec(self) -> bool:
+        """Whether aligned vec4s can be moved whole."""
         return False
 
     def bind(self, module: Module, name: str) -> Loader:
+        """Declare the tensor on a module."""
         s = self.spec
-        return PatchLoader(self, module.tensor(name, s.x_dtype, s.n * s.c * s.h * s.w, "read"))
+        return _PatchLoader(self, module.tensor(name, s.x_dtype, s.n * s.c * s.h * s.w, "read"))
 
 
 @dataclass
-class PatchLoader:
+class _PatchLoader:
     """Loader of :class:`Patches`."""
 
     source: Patches
@@ -180,23 +185,27 @@ class Windows:
 
     @property
     def fast(self) -> Layout:
+        """Contiguous axis."""
         return "x"
 
     @property
     def layout(self) -> Layout:
+        """Preferred layout of its tile."""
         return "k"
 
     @property
     def vec(self) -> bool:
+        """Whether aligned vec4s can be moved whole."""
         return False
 
     def bind(self, module: Module, name: str) -> Loader:
+        """Declare the tensor on a module."""
         s = self.spec
-        return WindowLoader(self, module.tensor(name, s.y_dtype, s.n * s.o * s.oh * s.ow, "read"))
+        return _WindowLoader(self, module.tensor(name, s.y_dtype, s.n * s.o * s.oh * s.ow, "read"))
 
 
 @dataclass
-class WindowLoader:
+class _WindowLoader:
     """Loader of :class:`Windows`."""
 
     source: Windows
@@ -257,22 +266,26 @@ class Folded:
 
     @property
     def fast(self) -> Layout:
+        """Contiguous axis."""
         return "k"
 
     @property
     def layout(self) -> Layout:
+        """Preferred layout of its tile."""
         return "k"
 
     @property
     def vec(self) -> bool:
+        """Whether aligned vec4s can be moved whole."""
         return not any(v % 4 for v in (self.numel, self.batch_stride, self.xs, self.inner, self.ko))
 
     def bind(self, module: Module, name: str) -> Loader:
-        return FoldedLoader(self, module.tensor(name, self.dtype, self.numel, "read", 4 if self.vec else 1))
+        """Declare the tensor on a module."""
+        return _FoldedLoader(self, module.tensor(name, self.dtype, self.numel, "read", 4 if self.vec else 1))
 
 
 @dataclass
-class FoldedLoader:
+class _FoldedLoader:
     """Loader of :class:`Folded`."""
 
     source: Folded
@@ -308,16 +321,18 @@ class ImageSink:
 
     @property
     def vec(self) -> bool:
+        """Whether aligned vec4s can be moved whole."""
         return self.pixels % 4 == 0
 
     def bind(self, module: Module, name: str, vec: int) -> Writer:
-        return ImageWriter(
+        """Declare the tensor on a module."""
+        return _ImageWriter(
             self, module.tensor(name, self.dtype, self.n * self.channels * self.pixels, "read_write", vec)
         )
 
 
 @dataclass
-class ImageWriter:
+class _ImageWriter:
     """Writer of :class:`ImageSink`."""
 
     sink: ImageSink
@@ -348,9 +363,7 @@ def _calls(
 ) -> list[Call]:
     a, b, out = operands
     m, n, k = size
-    return gemm_calls(
-        Gemm(name, m, n, k, spec.groups, a, b, out, accumulate, epilogue), limits, scalars, choice
-    )
+    return gemm_calls(Gemm(name, m, n, k, spec.groups, a, b, out, accumulate, epilogue), limits, scalars, choice)
 
 
 def conv2d_calls(
@@ -377,9 +390,7 @@ def conv2d_calls(
         Patches(spec, taps_are_k=True),
         ImageSink(spec.y_dtype, spec.n, spec.o, spec.og, pixels),
     )
-    return _calls(
-        "conv2d", spec, (spec.og, spec.n * pixels, depth), operands, limits, scalars, epilogue, choice
-    )
+    return _calls("conv2d", spec, (spec.og, spec.n * pixels, depth), operands, limits, scalars, epilogue, choice)
 
 
 def conv2d_grad_input_calls(

@@ -10,75 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
+from scellis_core.lower.access import DenseSink, Sink, Source, Writer
 from scellis_core.lower.call import Call, Epilogue, finish
+from scellis_core.lower.operand import COMPONENTS, Operand
 from scellis_core.lower.program import Limits
-from scellis_core.lower.tiles import Choice, Layout, Tile, choose
-from scellis_core.lower.wgsl import Mem, Module, ScalarTable
-
-COMPONENTS = "xyzw"
-
-
-class Loader(Protocol):
-    """An operand inside one kernel. ``x`` is its row (A) or column (B); ``k`` the summed index."""
-
-    def batch(self, batch: str) -> list[str]:
-        """Statements once a workgroup."""
-        ...
-
-    def outer(self, tag: str, x: str) -> list[str]:
-        """Statements for one ``x``, before the K loop; names begin with ``tag``."""
-        ...
-
-    def inner(self, tag: str, k: str) -> list[str]:
-        """Statements for one ``k``; names begin with ``tag``."""
-        ...
-
-    def scalar(self, outer: str, inner: str) -> tuple[str, str]:
-        """(condition or "", f32 expression) of one element; zero where the condition fails."""
-        ...
-
-    def vector(self, outer: str, inner: str) -> str:
-        """vec4<f32> expression of four elements along the contiguous axis; only for sources with ``vec``."""
-        ...
-
-
-class Source(Protocol):
-    """Where an operand comes from: ``fast`` is its contiguous axis, ``vec`` says that aligned vec4s along it can be
-    loaded whole, ``layout`` is the preferred layout of its tile."""
-
-    @property
-    def fast(self) -> Layout: ...
-    @property
-    def vec(self) -> bool: ...
-    @property
-    def layout(self) -> Layout: ...
-    def bind(self, module: Module, name: str) -> Loader:
-        """Declare its tensor."""
-        ...
-
-
-class Writer(Protocol):
-    """A result inside one kernel; the element index is the sum of its three parts."""
-
-    mem: Mem
-
-    def batch(self, batch: str) -> str: ...
-    def row(self, row: str) -> str: ...
-    def column(self, tag: str, column: str) -> tuple[list[str], str]: ...
-
-
-class Sink(Protocol):
-    """Where the result goes; ``vec`` says that aligned vec4s along the columns can be stored whole."""
-
-    @property
-    def vec(self) -> bool: ...
-    @property
-    def dtype(self) -> str: ...
-    def bind(self, module: Module, name: str, vec: int) -> Writer:
-        """Declare its tensor, as vec4s where ``vec`` is 4."""
-        ...
+from scellis_core.lower.tiles import Choice, Tile, choose
+from scellis_core.lower.wgsl import Module, ScalarTable
 
 
 @dataclass(frozen=True)
@@ -105,46 +43,7 @@ class Gemm:
     epilogue: Epilogue | None = None
 
 
-@dataclass(frozen=True)
-class DenseSink:
-    """f32 [splits * batch, m, n], contiguous: the partial sums of a split product."""
-
-    m: int
-    n: int
-    batch: int
-    dtype: str = "f32"
-
-    @property
-    def vec(self) -> bool:
-        return self.n % 4 == 0
-
-    def bind(self, module: Module, name: str, vec: int) -> Writer:
-        return DenseWriter(
-            module.tensor(name, "f32", self.m * self.n * self.batch, "read_write", vec), self.m, self.n
-        )
-
-
-@dataclass
-class DenseWriter:
-    """Writer of :class:`DenseSink`."""
-
-    mem: Mem
-    m: int
-    n: int
-
-    def batch(self, batch: str) -> str:
-        return f"({batch} * {self.m * self.n}u)"
-
-    def row(self, row: str) -> str:
-        return f"{row} * {self.n}u"
-
-    def column(self, tag: str, column: str) -> tuple[list[str], str]:
-        return [], column
-
-
-def gemm_calls(
-    g: Gemm, limits: Limits, scalars: ScalarTable | None = None, choice: Choice | None = None
-) -> list[Call]:
+def gemm_calls(g: Gemm, limits: Limits, scalars: ScalarTable | None = None, choice: Choice | None = None) -> list[Call]:
     """One call, or two where the summed axis is split: partial sums, then their sum in a fixed order.
 
     Args:
@@ -199,9 +98,7 @@ def combine_call(g: Gemm, splits: int, limits: Limits, scalars: ScalarTable) -> 
     index = f"{writer.batch('batch')} + {writer.row('row')} + {column}"
     lines += [f"let at = {index};", f"let raw: {kind} = acc;"]
     lines += store_lines(module, g, writer, vec, "raw", "row", "col", "at")
-    body = "\n".join(
-        ["  let i = " + gi + ";", f"  if (i < {total // vec}u) {{", *(f"    {x}" for x in lines), "  }"]
-    )
+    body = "\n".join(["  let i = " + gi + ";", f"  if (i < {total // vec}u) {{", *(f"    {x}" for x in lines), "  }"])
     return finish(module, body, grid, op=g.name)
 
 
@@ -250,201 +147,25 @@ def store_lines(
     return lines
 
 
-class _Operand:
-    """One operand of a tiled kernel: its fetch into registers, its shared tile, its reads from it."""
-
-    def __init__(
-        self, kernel: _Kernel, name: str, source: Source, loader: Loader, layout: Layout, pad: int
-    ) -> None:
-        tile = kernel.tile
-        first = name == "a"
-        self.name = name
-        self.source = source
-        self.loader = loader
-        self.layout = layout
-        self.size = kernel.g.m if first else kernel.g.n
-        self.k = kernel.g.k
-        self.block = tile.bm if first else tile.bn
-        self.per = tile.tm if first else tile.tn
-        self.lanes = tile.ty if first else tile.tx
-        self.lane = "ty" if first else "tx"
-        self.bk = tile.bk
-        self.kv = tile.bk // 4
-        self.row_vec = self.kv + pad
-        self.double = tile.double
-        self.tile = tile
-        self.first = f"{'row' if first else 'col'}0"
-        self.whole = source.vec and source.fast == layout
-        self.units = self.block * tile.bk // 4
-        self.slots = -(-self.units // tile.threads)
-        self.guard_k = self.k % tile.bk != 0
-
-    # -- shared tile --------------------------------------------------------------------------------------------
-    def declare(self) -> str:
-        """The shared tile's declaration; nested so that a thread's reads share one run-time index."""
-        if self.layout == "k":
-            kind = f"array<array<array<vec4<f32>, {self.row_vec}>, {self.lanes}>, {self.per}>"
-        else:
-            kind = f"array<array<array<vec4<f32>, {self.lanes}>, {self.per // 4}>, {self.bk}>"
-        if self.double:
-            kind = f"array<{kind}, 2>"
-        return f"var<workgroup> tile_{self.name}: {kind};"
-
-    def shared(self, first: str, second: str, third: str, page: str) -> str:
-        turn = f"[{page}]" if self.double else ""
-        return f"tile_{self.name}{turn}[{first}][{second}][{third}]"
-
-    def read(self, i: int, kk: int, page: str) -> str:
-        """The vec4 along k number ``kk`` of row i (layout k), or the vec4 along x number i at k ``kk`` (layout x)."""
-        if self.layout == "k":
-            return self.shared(f"{i}", self.lane, f"{kk}", page)
-        return self.shared(f"{kk}", f"{i}", self.lane, page)
-
-    # -- fetch --------------------------------------------------------------------------------------------------
-    def partial(self, slot: int) -> str:
-        """Condition under which this thread has work in the slot; empty where always."""
-        full = (slot + 1) * self.tile.threads <= self.units
-        return "" if full else f"li + {slot * self.tile.threads}u < {self.units}u"
-
-    def unit(self, slot: int) -> tuple[str, str]:
-        """(x within the tile, k within the tile) of a slot's first element, as expressions."""
-        u = f"(li + {slot * self.tile.threads}u)" if slot else "li"
-        if self.layout == "k":
-            if self.source.fast == "k":
-                return f"{u} / {self.kv}u", f"({u} % {self.kv}u) * 4u"
-            return f"{u} % {self.block}u", f"({u} / {self.block}u) * 4u"
-        wide = self.block // 4
-        if self.source.fast == "x":
-            return f"({u} % {wide}u) * 4u", f"{u} / {wide}u"
-        return f"({u} / {self.bk}u) * 4u", f"{u} % {self.bk}u"
-
-    def prepare(self) -> list[str]:
-        """Statements before the K loop: coordinates of each slot, and its registers."""
-        out: list[str] = []
-        for s in range(self.slots):
-            x, k = self.unit(s)
-            tag = f"{self.name}{s}"
-            out += [f"let {tag}_x = {x};", f"let {tag}_k = {k};", f"var {tag}_v = vec4<f32>();"]
-            out += self.outer(tag, f"{self.first} + {tag}_x")
-        return out
-
-    def outer(self, tag: str, x: str) -> list[str]:
-        """The loader's statements for the row(s) or column(s) of one vec4, clamped into the operand."""
-        exact = self.size % self.block == 0
-        out: list[str] = []
-        if self.layout == "k":
-            top = self.size - 1
-            return self.loader.outer(f"{tag}_o", x if exact else f"min({x}, {top}u)")
-        if self.whole:
-            return self.loader.outer(f"{tag}_o", x if exact else f"min({x}, {self.size - 4}u)")
-        for q in range(4):
-            out += self.loader.outer(
-                f"{tag}_o{q}", f"{x} + {q}u" if exact else f"min({x} + {q}u, {self.size - 1}u)"
-            )
-        return out
-
-    def load(self, tag: str, target: str, k: str) -> list[str]:
-        """Statements that set ``target`` to the vec4 at ``k``; zero past the summed axis."""
-        lines: list[str] = [f"let {tag}_q = {k};"]
-        within = f"{tag}_q < {self.k}u" if self.guard_k else ""
-        if self.whole:
-            lines += self.loader.inner(f"{tag}_i", f"{tag}_q")
-            value = self.loader.vector(f"{tag}_o", f"{tag}_i")
-            if within:
-                return [*lines, f"{target} = vec4<f32>();", f"if ({within}) {{ {target} = {value}; }}"]
-            return [*lines, f"{target} = {value};"]
-        elements: list[tuple[str, str]] = []
-        if self.layout == "k":
-            for q in range(4):
-                lines.append(f"let {tag}_q{q} = {tag}_q + {q}u;")
-                lines += self.loader.inner(f"{tag}_i{q}", f"{tag}_q{q}")
-                condition, value = self.loader.scalar(f"{tag}_o", f"{tag}_i{q}")
-                bound = f"{tag}_q{q} < {self.k}u" if self.guard_k else ""
-                elements.append((" && ".join(c for c in (bound, condition) if c), value))
-        else:
-            lines += self.loader.inner(f"{tag}_i", f"{tag}_q")
-            for q in range(4):
-                condition, value = self.loader.scalar(f"{tag}_o{q}", f"{tag}_i")
-                elements.append((" && ".join(c for c in (within, condition) if c), value))
-        if not any(c for c, _ in elements):
-            return [*lines, f"{target} = vec4<f32>({', '.join(v for _, v in elements)});"]
-        lines.append(f"{target} = vec4<f32>();")
-        for component, (condition, value) in zip(COMPONENTS, elements, strict=True):
-            lines.append(f"if ({condition}) {{ {target}.{component} = {value}; }}")
-        return lines
-
-    def fetch(self, k0: str) -> list[str]:
-        """Statements: all slots of the tile that starts at ``k0``, into registers."""
-        out: list[str] = []
-        for s in range(self.slots):
-            tag = f"{self.name}{s}"
-            lines = self.load(tag, f"{tag}_v", f"{k0} + {tag}_k")
-            condition = self.partial(s)
-            out += [f"if ({condition}) {{" if condition else "{", *lines, "}"]
-        return out
-
-    def publish(self, page: str) -> list[str]:
-        """Statements: registers to the shared tile."""
-        out: list[str] = []
-        for s in range(self.slots):
-            tag = f"{self.name}{s}"
-            if self.layout == "k":
-                place = self.shared(
-                    f"{tag}_x / {self.lanes}u", f"{tag}_x % {self.lanes}u", f"{tag}_k / 4u", page
-                )
-            else:
-                vec = f"({tag}_x / 4u)"
-                place = self.shared(f"{tag}_k", f"{vec} / {self.lanes}u", f"{vec} % {self.lanes}u", page)
-            condition = self.partial(s)
-            line = f"{place} = {tag}_v;"
-            out.append(f"if ({condition}) {{ {line} }}" if condition else line)
-        return out
-
-    # -- without shared memory ----------------------------------------------------------------------------------
-    def prepare_direct(self) -> list[str]:
-        """Statements before the K loop of a kernel that reads operands straight from their buffers."""
-        out: list[str] = []
-        for i in range(self.per if self.layout == "k" else self.per // 4):
-            x = f"{self.first} + {self.position(i)}"
-            out += self.outer(f"{self.name}{i}", x)
-        return out
-
-    def position(self, i: int) -> str:
-        """First row or column (within the tile) of a thread's vector i."""
-        if self.layout == "k":
-            return f"{self.lane} + {i * self.lanes}u"
-        return f"({self.lane} + {i * self.lanes}u) * 4u"
-
-    def vectors(self) -> int:
-        """How many vectors of this operand a thread holds at once."""
-        return self.per if self.layout == "k" else self.per // 4
-
-
 class _Kernel:
     """One tiled kernel being written."""
 
-    def __init__(
-        self, g: Gemm, tile: Tile, splits: int, per: int, limits: Limits, scalars: ScalarTable
-    ) -> None:
+    def __init__(self, g: Gemm, tile: Tile, splits: int, per: int, limits: Limits, scalars: ScalarTable) -> None:
         self.g = g
         self.tile = tile
         self.splits = splits
         self.per = per
         layout_a, layout_b = tile.layouts(g.a.layout, g.b.layout)
         pads = tile.pads(layout_a, layout_b, limits) or (0, 0)
-        self.module = m = Module(
-            f"{g.name}_{tile}" + (f"_k{splits}" if splits > 1 else ""), limits, scalars=scalars
-        )
+        self.module = m = Module(f"{g.name}_{tile}" + (f"_k{splits}" if splits > 1 else ""), limits, scalars=scalars)
         m.workgroup = (tile.threads, 1, 1)
-        self.a = _Operand(self, "a", g.a, g.a.bind(m, "a"), layout_a, pads[0])
-        self.b = _Operand(self, "b", g.b, g.b.bind(m, "b"), layout_b, pads[1])
+        self.a = Operand("a", tile, (g.m, g.k), g.a, g.a.bind(m, "a"), layout_a, pads[0])
+        self.b = Operand("b", tile, (g.n, g.k), g.b, g.b.bind(m, "b"), layout_b, pads[1])
         self.split = splits > 1
         self.target = (
             g
             if not self.split
-            else Gemm(
-                g.name, g.m, g.n, g.k, g.batch * splits, g.a, g.b, DenseSink(g.m, g.n, g.batch * splits)
-            )
+            else Gemm(g.name, g.m, g.n, g.k, g.batch * splits, g.a, g.b, DenseSink(g.m, g.n, g.batch * splits))
         )
         if not self.split and g.epilogue and g.epilogue.declare:
             g.epilogue.declare(m)
@@ -525,9 +246,12 @@ class _Kernel:
             return f"c{i // 4}_{j}.{COMPONENTS[i % 4]}"
         return f"c{i}_{j}"
 
-    def block(self, read: Callable[[_Operand, int, int], str]) -> list[str]:
-        """Statements: the products of four consecutive k. ``read(operand, i, q)`` gives the vec4 of vector i: along k
-        (layout k, any q), or along x at the q-th of the four."""
+    def block(self, read: Callable[[Operand, int, int], str]) -> list[str]:
+        """Statements: the products of four consecutive k.
+
+        ``read(operand, i, q)`` gives the vec4 of vector i: along k (layout k, any q), or along x at the q-th of the
+        four.
+        """
         a, b, t = self.a, self.b, self.tile
         out = ["{"]
         if a.layout == "k":
@@ -535,11 +259,7 @@ class _Kernel:
         if b.layout == "k" and a.layout == "k":
             for j in range(t.tn):
                 out.append(f"let b_{j} = {read(b, j, 0)};")
-                out += [
-                    f"c{i}_{j} = fma(a_{i}.{q}, b_{j}.{q}, c{i}_{j});"
-                    for q in COMPONENTS
-                    for i in range(t.tm)
-                ]
+                out += [f"c{i}_{j} = fma(a_{i}.{q}, b_{j}.{q}, c{i}_{j});" for q in COMPONENTS for i in range(t.tm)]
             return [*out, "}"]
         if b.layout == "k":
             out += [f"let b_{j} = {read(b, j, 0)};" for j in range(t.tn)]
@@ -565,7 +285,7 @@ class _Kernel:
         out: list[str] = []
         for kk in range(self.tile.bk // 4):
 
-            def read(operand: _Operand, i: int, q: int, kk: int = kk) -> str:
+            def read(operand: Operand, i: int, q: int, kk: int = kk) -> str:
                 return operand.read(i, kk if operand.layout == "k" else 4 * kk + q, page)
 
             out += self.block(read)
@@ -611,13 +331,13 @@ class _Kernel:
             for operand in (self.a, self.b):
                 out += self.straight(operand, kk)
 
-            def read(operand: _Operand, i: int, q: int) -> str:
+            def read(operand: Operand, i: int, q: int) -> str:
                 return f"{operand.name}v_{i}" if operand.layout == "k" else f"{operand.name}v_{i}_{q}"
 
             out += [*self.block(read), "}"]
         return [*out, "}"]
 
-    def straight(self, operand: _Operand, kk: int) -> list[str]:
+    def straight(self, operand: Operand, kk: int) -> list[str]:
         """Statements: load four k of every vector of one operand."""
         out: list[str] = []
         for i in range(operand.vectors()):

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scellis_core.errors import DeviceError
+from scellis_core.lower.access import Loader, Writer
 from scellis_core.lower.call import Call, Epilogue
-from scellis_core.lower.gemm import Gemm, Loader, Writer, gemm_calls
+from scellis_core.lower.gemm import Gemm, gemm_calls
 from scellis_core.lower.program import Limits
 from scellis_core.lower.tiles import Choice, Layout
 from scellis_core.lower.wgsl import Mem, Module, ScalarTable
@@ -90,16 +91,19 @@ class StridedSource:
 
     @property
     def fast(self) -> Layout:
+        """Contiguous axis."""
         if self.x == 1 or self.k == 1:
             return "k" if self.x == 1 else "x"
         return "k" if self.ks <= self.xs and self.ks > 0 else "x"
 
     @property
     def layout(self) -> Layout:
+        """Preferred layout of its tile."""
         return self.fast
 
     @property
     def vec(self) -> bool:
+        """Whether aligned vec4s can be moved whole."""
         along, count, other, repeats = (
             (self.ks, self.k, self.xs, self.x) if self.fast == "k" else (self.xs, self.x, self.ks, self.k)
         )
@@ -109,12 +113,13 @@ class StridedSource:
         return all(s % 4 == 0 for s in steps) and (repeats == 1 or other % 4 == 0)
 
     def bind(self, module: Module, name: str) -> Loader:
+        """Declare the tensor on a module."""
         mem = module.tensor(name, self.place.dtype, self.place.numel, "read", 4 if self.vec else 1)
-        return StridedLoader(self, mem)
+        return _StridedLoader(self, mem)
 
 
 @dataclass
-class StridedLoader:
+class _StridedLoader:
     """Loader of :class:`StridedSource`."""
 
     source: StridedSource
@@ -162,23 +167,24 @@ class StridedSink:
 
     @property
     def dtype(self) -> str:
+        """Of the stored elements."""
         return self.place.dtype
 
     @property
     def vec(self) -> bool:
+        """Whether aligned vec4s can be moved whole."""
         *steps, row, column = self.place.strides
         if column != 1 or self.n % 4 or self.place.numel % 4 or self.place.offset % 4:
             return False
-        return all(
-            s % 4 == 0 for s, size in zip([*steps, row], [*self.batch, self.m], strict=True) if size > 1
-        )
+        return all(s % 4 == 0 for s, size in zip([*steps, row], [*self.batch, self.m], strict=True) if size > 1)
 
     def bind(self, module: Module, name: str, vec: int) -> Writer:
-        return StridedWriter(self, module.tensor(name, self.place.dtype, self.place.numel, "read_write", vec))
+        """Declare the tensor on a module."""
+        return _StridedWriter(self, module.tensor(name, self.place.dtype, self.place.numel, "read_write", vec))
 
 
 @dataclass
-class StridedWriter:
+class _StridedWriter:
     """Writer of :class:`StridedSink`."""
 
     sink: StridedSink

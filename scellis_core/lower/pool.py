@@ -1,5 +1,8 @@
-"""Pooling over NCHW images, and its gradients in gather form: each pixel looks at the windows that cover it, in
-order, so the sums are the same on every run and no atomics are needed."""
+"""Pooling over NCHW images, and its gradients.
+
+Gradients are in gather form: each pixel looks at the windows that cover it, in order, so the sums are the same on
+every run and no atomics are needed.
+"""
 
 from __future__ import annotations
 
@@ -41,25 +44,25 @@ class PoolSpec:
 
     @property
     def oh(self) -> int:
+        """Rows of the result."""
         return (self.h + self.padding[0] + self.padding[1] - self.window[0]) // self.stride[0] + 1
 
     @property
     def ow(self) -> int:
+        """Columns of the result."""
         return (self.w + self.padding[2] + self.padding[3] - self.window[1]) // self.stride[1] + 1
 
     def check(self) -> None:
-        """Raises:
-        DeviceError: if a window would lie in the padding alone, or the result is empty.
+        """Check the spec.
+
+        Raises:
+            DeviceError: if a window would lie in the padding alone, or the result is empty.
         """
         top, bottom, left, right = self.padding
         if max(top, bottom) >= self.window[0] or max(left, right) >= self.window[1]:
-            raise DeviceError(
-                "pool2d", "padding smaller than the window", f"{self.padding} and {self.window}"
-            )
+            raise DeviceError("pool2d", "padding smaller than the window", f"{self.padding} and {self.window}")
         if min(self.oh, self.ow) < 1:
-            raise DeviceError(
-                "pool2d", "a window that fits the padded image", f"{self.oh} x {self.ow} results"
-            )
+            raise DeviceError("pool2d", "a window that fits the padded image", f"{self.oh} x {self.ow} results")
 
 
 def _f32(mem: Mem, index: str) -> str:

@@ -15,7 +15,7 @@ from scellis_core.errors import DeviceError
 from scellis_core.lower.program import Limits
 
 Layout = Literal["k", "x"]
-"""How a tile lies in shared memory, and along what its vec4s run: ``k`` (the summed axis) or ``x`` (rows or columns)."""
+"""Along what a tile's vec4s run in shared memory: ``k`` (the summed axis) or ``x`` (rows or columns)."""
 
 CPU_FEATURE = "cpu-adapter"
 """Listed in ``Limits.features`` by a host whose adapter is a CPU (lavapipe, SwiftShader)."""
@@ -43,20 +43,21 @@ class Tile:
 
     @property
     def tx(self) -> int:
+        """Columns of threads."""
         return self.bn // self.tn
 
     @property
     def ty(self) -> int:
+        """Rows of threads."""
         return self.bm // self.tm
 
     @property
     def threads(self) -> int:
+        """Invocations of a workgroup."""
         return self.tx * self.ty
 
     def __str__(self) -> str:
-        tail = (
-            (f"w{self.wx}" if self.wx else "") + ("d" if self.double else "") + ("" if self.shared else "g")
-        )
+        tail = (f"w{self.wx}" if self.wx else "") + ("d" if self.double else "") + ("" if self.shared else "g")
         return f"{self.bm}x{self.bn}x{self.bk}_{self.tm}x{self.tn}{tail}"
 
     def layout(self, preferred: Layout, per_thread: int) -> Layout:

@@ -64,9 +64,7 @@ def run(calls: Sequence[Call], arrays: Mapping[str, np.ndarray], limits: Limits)
     encoder = dev.create_command_encoder()
     for call in calls:
         module = dev.create_shader_module(code=call.kernel.wgsl, label=call.kernel.key)
-        pipeline = dev.create_compute_pipeline(
-            layout="auto", compute={"module": module, "entry_point": "main"}
-        )
+        pipeline = dev.create_compute_pipeline(layout="auto", compute={"module": module, "entry_point": "main"})
         entries = [
             {"binding": i, "resource": {"buffer": buffers[r.buffer], "offset": r.offset, "size": r.size}}
             for i, r in enumerate(call.binds(ranges, limits))
