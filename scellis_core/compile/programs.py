@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from scellis_core.autodiff import gradients
-from scellis_core.blocks import ParamInfo, Slot
+from scellis_core.blocks import InputSpec, ParamInfo, Slot
 from scellis_core.compile.update import REPORT, Unit, UpdatePlan, build_apply, needs_tensors
 from scellis_core.errors import RecordError
 from scellis_core.ir import Graph, Type, Value, digest
@@ -32,6 +32,7 @@ class Compiled:
         graphs: the L1 graph of each sequence.
         groups: how each was cut into kernels.
         params, states: initial values and shapes by name.
+        inputs: batch inputs and targets of all sequences, with the size of the table that ids index.
         slots: initial value of each optimizer tensor, by tensor name.
         draws: random blocks of four that one micro step consumes.
     """
@@ -41,6 +42,7 @@ class Compiled:
     groups: dict[str, list[Group]] = field(default_factory=dict[str, "list[Group]"])
     params: Mapping[str, TensorMeta] = field(default_factory=dict[str, TensorMeta])
     states: Mapping[str, TensorMeta] = field(default_factory=dict[str, TensorMeta])
+    inputs: dict[str, InputSpec] = field(default_factory=dict[str, InputSpec])
     slots: dict[str, Slot] = field(default_factory=dict[str, Slot])
     draws: int = 0
 
@@ -74,6 +76,8 @@ def compile_run(
         raise RecordError("compile", "at least one sequence", "none")
     first = next(iter(lowered.values()))
     compiled = Compiled(StepProgram(limits), params=first.params, states=first.states)
+    for low in lowered.values():
+        compiled.inputs |= low.inputs
     program = compiled.program
     fuse = run.record.spec.determinism_tier != "debug"
     training = any(n.startswith("micro@") for n in lowered)

@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from types import FrameType
 
-from scellis_core.blocks import Metric
 from scellis_core.train.events import Checkpointed, Event, RunEnded, RunStarted, StepDone, Validated
 from scellis_core.train.executors import Pending
 from scellis_core.train.recorder import Recorder
-from scellis_core.train.session import Session, metric_name
+from scellis_core.train.session import Session
 
 LAG = 2
 """Updates that may be under way before the oldest report is waited for."""
@@ -197,9 +196,8 @@ class Loop:
             raise self.session.record.unknown(f"{rule}.metric", sorted(found), "a metric of the validation")
         value = found[metric]
         if mode == "auto":
-            blocks = {metric_name(b.id): b for b, _ in self.session.run.metrics}
-            block: Metric | None = blocks.get(metric.removeprefix(f"{self._split}_"))
-            mode = "max" if block is not None and block.higher_is_better else "min"
+            rising = {f"{self._split}_{u.name}" for u in self.session.run.metrics if u.block.higher_is_better}
+            mode = "max" if metric in rising else "min"
         before = self.state.best.get(rule, math.nan)
         gain = (value - before) if mode == "max" else (before - value)
         if not math.isnan(value) and (math.isnan(before) or gain > min_delta):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scellis_core import rng
-from scellis_core.blocks import Dataset, DataContext, InputSpec, ScheduleContext
+from scellis_core.blocks import DataContext, Dataset, ScheduleContext
 from scellis_core.catalog import Catalog
 from scellis_core.compile import Compiled, compile_run
 from scellis_core.errors import DataError, RecordError, nearest
@@ -136,7 +136,7 @@ class Session:
         for micro in plan.micros(self.step):
             rows = indices(plan, self._order[1], micro)
             scalars["rng.counter_lo"], scalars["rng.counter_hi"] = counter & 0xFFFFFFFF, counter >> 32
-            batch = checked(dataset.batch("train", rows), self.run, f"data example(s) {rows[:3].tolist()}..")
+            batch = self.checked(dataset.batch("train", rows), f"data example(s) {rows[:3].tolist()}..")
             self.executor.run(f"micro@{len(rows)}", batch, scalars)
             counter += self.compiled.draws
         self.executor.run("apply", {}, scalars)
@@ -159,15 +159,15 @@ class Session:
         for start in range(0, examples, batch):
             rows = np.arange(start, min(start + batch, examples))
             name = f"eval@{len(rows)}"
-            data = checked(self.dataset.batch(split, rows), self.run, f"data {split} example(s) {start}..")
+            data = self.checked(self.dataset.batch(split, rows), f"data {split} example(s) {start}..")
             self.executor.run(name, data, scalars)
             for key, value in self.executor.outputs(name).items():
                 sums[key] = sums.get(key, 0.0) + np.asarray(value, np.float64)
         weight = float(sums["loss.weight"])
         found = {"loss": float(sums["loss.total"]) / weight if weight else math.nan}
-        for block, _ in self.run.metrics:
-            own = {k.split(":", 1)[1]: v for k, v in sums.items() if k.startswith(block.id + ":")}
-            found[metric_name(block.id)] = finalize(block.finalize, own)
+        for use in self.run.metrics:
+            own = {k[len(use.key) + 1 :]: v for k, v in sums.items() if k.startswith(use.key + ":")}
+            found[use.name] = finalize(use.block.finalize, own)
         return found
 
     def predict(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -177,8 +177,34 @@ class Session:
         if name not in self.compiled.program.sequences:
             sizes = [s for s in self.compiled.program.sequences if s.startswith("predict@")]
             raise DataError("predict", f"a batch this session was compiled for ({', '.join(sizes)})", str(size))
-        self.executor.run(name, checked(dict(inputs), self.run, "predict"), self.scalars(0))
+        self.executor.run(name, self.checked(dict(inputs), "predict"), self.scalars(0))
         return self.executor.outputs(name)
+
+    def checked(self, batch: dict[str, NDArray[Any]], where: str) -> dict[str, NDArray[Any]]:
+        """Refuse ids outside their table, on every device alike, naming the position.
+
+        Raises:
+            DataError: for the first id that is below 0 or past its input's table, and is no ``ignore_index``.
+        """
+        for name, array in batch.items():
+            spec = self.compiled.inputs.get(name)
+            if spec is None or spec.limit is None:
+                continue
+            bad = (array < 0) | (array >= spec.limit)
+            if not bad.any():
+                continue
+            for ignored in self._ignored(name):
+                bad &= array != ignored
+            if bad.any():
+                position = [int(i) for i in np.argwhere(bad)[0]]
+                expected = f"an id from 0 to {spec.limit - 1}"
+                raise DataError(f"{where}: {name}{position}", expected, str(int(array[tuple(position)])))
+        return batch
+
+    def _ignored(self, target: str) -> set[int]:
+        uses = [*self.run.losses, *self.run.metrics]
+        found = {getattr(u.params, "ignore_index", None) for u in uses if u.target == target}
+        return {int(i) for i in found if i is not None}
 
     def require_plan(self) -> Schedule:
         """The run's arithmetic; RecordError where the record does not train."""
@@ -203,11 +229,6 @@ class Session:
         self.executor.close()
 
 
-def metric_name(block_id: str) -> str:
-    """``metric/top_k@1`` is reported as ``top_k``."""
-    return block_id.rsplit("/", 1)[-1].split("@")[0]
-
-
 def finalize(rule: str | Callable[[Mapping[str, Any]], float], sums: Mapping[str, Any]) -> float:
     """Turn a metric's sums into its number; NaN where nothing was counted."""
     if not isinstance(rule, str):
@@ -219,29 +240,6 @@ def finalize(rule: str | Callable[[Mapping[str, Any]], float], sums: Mapping[str
     if rule == "exp_ratio":
         return math.exp(min(ratio, 700.0))
     return math.sqrt(ratio) if rule == "sqrt_ratio" else ratio
-
-
-def checked(batch: dict[str, NDArray[Any]], run: ResolvedRun, where: str) -> dict[str, NDArray[Any]]:
-    """Refuse ids outside their table (on every device alike), naming the position.
-
-    Raises:
-        DataError: for the first id below 0 or at or above its input's limit.
-    """
-    specs: dict[str, InputSpec] = dict(run.graph.inputs)
-    if run.data is not None:
-        specs |= dict(run.data.spec.targets)
-    for name, array in batch.items():
-        spec = specs.get(name)
-        if spec is None or spec.limit is None:
-            continue
-        low = -100 if run.data is not None and name in run.data.spec.targets else 0
-        bad = np.argwhere((array < 0) & (array != low) | (array >= spec.limit))
-        if len(bad):
-            position = tuple(int(i) for i in bad[0])
-            raise DataError(
-                f"{where}: {name}{list(position)}", f"an id from 0 to {spec.limit - 1}", str(int(array[position]))
-            )
-    return batch
 
 
 def open_session(
