@@ -457,8 +457,15 @@ class DataSpec:
 class Dataset(Protocol):
     """An opened dataset."""
 
-    spec: DataSpec
-    digest: str
+    @property
+    def spec(self) -> DataSpec:
+        """What one example holds; the same that ``describe`` says."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the content that examples come from."""
+        ...
 
     def batch(self, split: str, indices: np.ndarray) -> dict[str, np.ndarray]:
         """Inputs and targets of these examples, stacked along a new first dimension."""

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from scellis_core.plugin import BlockParams, Codec, DataError, Imported
 
@@ -60,7 +60,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
         ) from error
     if not isinstance(header, dict):
         raise DataError(f"{path} header", "a mapping from names to tensors", type(header).__name__)
-    return header, 8 + length
+    return cast("dict[str, Any]", header), 8 + length
 
 
 def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -72,23 +72,32 @@ def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _sizes(value: Any) -> list[int] | None:
+    """A list of whole numbers from 0 on, or None."""
+    if not isinstance(value, list):
+        return None
+    items = cast("list[Any]", value)
+    return items if all(type(n) is int and n >= 0 for n in items) else None
+
+
+def _texts(value: Any) -> dict[str, str] | None:
+    """A mapping from text to text, or None."""
+    if not isinstance(value, dict):
+        return None
+    items = cast("dict[str, Any]", value)
+    return items if all(isinstance(v, str) for v in items.values()) else None
 
 
 def _entry(path: Path, name: str, entry: Any) -> tuple[str, tuple[int, ...], int, int]:
     """Dtype, shape and byte range of one tensor, checked for themselves."""
     where = f"{path} tensor {name!r}"
-    fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
-    dtype, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
-    if not (
-        isinstance(dtype, str)
-        and isinstance(shape, list)
-        and all(_whole(n) for n in shape)
-        and isinstance(offsets, list)
-        and len(offsets) == 2
-        and all(_whole(n) for n in offsets)
-    ):
+    fields = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+    dtype, shape, offsets = (
+        fields.get("dtype"),
+        _sizes(fields.get("shape")),
+        _sizes(fields.get("data_offsets")),
+    )
+    if not isinstance(dtype, str) or shape is None or offsets is None or len(offsets) != 2:
         raise DataError(where, "dtype, shape and two data_offsets", json.dumps(entry)[:120])
     if dtype not in ITEM:
         raise DataError(
@@ -109,9 +118,10 @@ def _entries(path: Path) -> tuple[dict[str, tuple[str, tuple[int, ...], int, int
     The format wants the ranges to cover the data from the first byte to the last, without gap or overlap.
     """
     header, start = _header(path)
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise DataError(f"{path} __metadata__", "a mapping from text to text", json.dumps(metadata)[:120])
+    raw = header.pop("__metadata__", {})
+    metadata = _texts(raw)
+    if metadata is None:
+        raise DataError(f"{path} __metadata__", "a mapping from text to text", json.dumps(raw)[:120])
     room = path.stat().st_size - start
     entries = {name: _entry(path, name, entry) for name, entry in header.items()}
     position, before = 0, ""
@@ -177,14 +187,15 @@ def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, str], list[str]]:
 def _read_index(path: Path) -> dict[str, list[str]]:
     """Files of a sharded set, and the tensors that each must hold."""
     try:
-        table = json.loads(path.read_text(encoding="utf-8")).get("weight_map")
-    except (UnicodeDecodeError, json.JSONDecodeError, AttributeError) as error:
-        raise DataError(str(path), "a JSON mapping with weight_map", str(error)) from error
-    if not isinstance(table, dict) or not table:
-        raise DataError(str(path), "weight_map: tensor name to file name", json.dumps(table)[:120])
+        index = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(str(path), "JSON", str(error)) from error
+    table = _texts(cast("dict[str, Any]", index).get("weight_map")) if isinstance(index, dict) else None
+    if not table:
+        raise DataError(str(path), "weight_map: tensor name to file name", json.dumps(index)[:120])
     shards: dict[str, list[str]] = {}
     for name, file in table.items():
-        if not isinstance(file, str) or Path(file).name != file or file in ("", ".", ".."):
+        if Path(file).name != file or file in ("", ".", ".."):
             raise DataError(
                 f"{path} weight_map {name!r}", "a file name in the index's own folder", repr(file)
             )

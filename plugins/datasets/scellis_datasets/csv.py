@@ -88,7 +88,7 @@ def _read(params: CsvParams, ctx: DataContext) -> _Table:
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file, delimiter=params.delimiter, strict=True)
         try:
-            header = [name.strip() for name in next(reader, [])]
+            header = [name.strip() for name in next(reader, list[str]())]
             target, features = _columns(header, params, f"{path}:1")
             for row in reader:
                 where = f"{path}:{reader.line_num}"

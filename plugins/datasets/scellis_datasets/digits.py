@@ -73,7 +73,7 @@ def open(params: DigitsParams, ctx: DataContext) -> ArraySet:
 
     import numpy as np
 
-    file = files(__package__) / "data" / "digits.csv.gz"
+    file = files("scellis_datasets") / "data" / "digits.csv.gz"
     raw = gzip.decompress(file.read_bytes())
     digest = hashlib.sha256(raw).hexdigest()
     if digest != DIGEST:
