@@ -117,7 +117,7 @@ GPU = Profile(
     rate=128,
     full=384,
     bandwidth=2000,
-    launch=4000,
+    launch=6000,
     step=60,
     start=1200,
     tiles=(
@@ -134,7 +134,7 @@ GPU = Profile(
         (Tile(128, 8, 16, 4, 2), 0.26),
     ),
 )
-"""Measured shares are of an H200's f32 rate."""
+"""Shares are estimates from the measurements at hand on an H200, where f32 matmuls reach 38 of 67 TFLOP/s."""
 
 CPU_TILES = (
     Tile(32, 32, 4, 8, 16, shared=False),
