@@ -3,8 +3,8 @@
 Run by hand in an environment that has PyTorch (the file was made with 2.13.0):
 ``python tests/golden/make_torch_cases.py``. The tests themselves need no PyTorch.
 
-Names in the file are ``case/input`` (``x``, ``w``, ``target`` ...), ``case/out:name`` and ``case/grad:name``, where
-gradients are of ``sum(y * seed)`` for outputs that are tensors, with ``seed`` among the inputs.
+Names in the file are ``case/input`` (``x``, ``w``, ``target`` ...), ``case/out:name`` and ``case/grad:name``.
+Gradients are of ``sum(y * seed)`` for outputs that are tensors, with ``seed`` among the inputs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from torch.nn import functional as F
 
 CASES: dict[str, np.ndarray] = {}
 

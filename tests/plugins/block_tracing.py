@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scellis_core import oracle
+from scellis_core import oracle, rng
 from scellis_core.autodiff import gradients
 from scellis_core.blocks import BlockGraph, Layer, LossTerm
 from scellis_core.ir import Graph, Type, Value, verify
 from scellis_core.model.trace import Context, Ties, Tracing
+from scellis_core.plugin import ops
 
 Array = NDArray[Any]
 
@@ -46,8 +47,11 @@ def evaluate(
         graph.output(name, value)
     graph.prune()
     verify(graph)
-    keys = {"rng.counter_lo": 0, "rng.counter_hi": 0, "loss_scale": 1.0}
-    scalars = {n: keys.get(n, 12345) for n in graph.leaves("scalar")}
+    scalars: dict[str, float | int] = {"rng.counter_lo": 5, "rng.counter_hi": 0}
+    for node in graph.nodes:
+        if node.op == "philox":
+            stream = str(node.attrs["stream"])
+            scalars[f"rng.{stream}.key0"], scalars[f"rng.{stream}.key1"] = rng.stream_key(42, stream)
     loads = {n: inputs[n] for n in graph.leaves("load")}
     return oracle.evaluate(graph, loads, {} if tensors is None else tensors, scalars)
 
@@ -81,17 +85,12 @@ def run_layer(
     feeds = dict(inputs)
     if seed is not None:
         feeds["seed"] = np.broadcast_to(seed, y.shape)
-        total = (y * load(ctx.graph, "seed", feeds["seed"])).graph
-        product = y * total.leaves("load")["seed"]
-        outputs |= _gradients(ctx, _sum(product), loads)
+        total = ops.reduce_sum(y * load(ctx.graph, "seed", feeds["seed"]))
+        outputs |= _gradients(ctx, total, loads)
     found = evaluate(ctx, outputs, feeds, tensors)
     grads = {name.removeprefix("grad:"): value for name, value in found.items() if name != "y"}
     after = {name.rpartition(".")[2]: v for name, v in tensors.items() if name.startswith("state:")}
     return found["y"], grads, after
-
-
-def _sum(value: Value) -> Value:
-    return value.graph.emit("reduce_sum", [value], axes=tuple(range(value.ndim)), keepdims=False)[0]
 
 
 def _gradients(ctx: Context, total: Value, loads: Mapping[str, Value]) -> dict[str, Value]:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scellis_layers import add, concat, flatten, permute, reshape
+from block_tracing import context, evaluate, load, run_layer, run_loss
 from scellis_clips.global_norm import GLOBAL_NORM, GlobalNormParams
+from scellis_layers import add, concat, flatten, permute, reshape
 from scellis_layers.attention import ATTENTION
 from scellis_layers.avg_pool2d import AVG_POOL2D
 from scellis_layers.batch_norm import BATCH_NORM
@@ -33,8 +34,6 @@ from scellis_optimizers import adam, adamw, sgd
 from scellis_schedulers import constant, cosine, warmup_cosine
 
 from scellis_core.plugin import Hyper, Layer, Optimizer, ParamInfo, RecordError, ScheduleContext, Type
-
-from block_tracing import context, evaluate, load, run_layer, run_loss
 
 CASES = np.load(Path(__file__).parent.parent / "golden" / "torch_cases.npz")
 
@@ -267,7 +266,7 @@ def test_parameters_that_do_not_go_together(block: Any, params: dict[str, Any], 
         block.params(**params)
 
 
-# -- losses and metrics -----------------------------------------------------------------------------------------------
+# -- losses and metrics --------------------------------------------------------------------------------------
 WEIGHTS = (0.5, 2.0, 1.0, 0.0, 3.0, 1.0, 1.0)
 LOSSES = {
     "ce_plain": {},
@@ -342,7 +341,7 @@ def test_metrics() -> None:
     close(ratio["mse"], 0.25)
 
 
-# -- optimizers, clipping, schedules ----------------------------------------------------------------------------------
+# -- optimizers, clipping, schedules -------------------------------------------------------------------------
 def step(
     block: Optimizer, params: Any, p: Any, g: Any, slots: dict[str, Any], t: int
 ) -> tuple[Any, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""codec/safetensors: round trips, conversions, and every way in which a file can be wrong (traps 16 to 18)."""
+"""codec/safetensors: round trips, conversions, every way in which a file can be wrong (traps 16 to 18)."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def test_truncated(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         read(path, NONE)
     assert str(error.value) == (
-        f"{path} tensor 'b': expected data up to byte {len(whole)} of the file, got a file of {len(whole) - 100} bytes; "
-        "try downloading or exporting the file again: it is cut off"
+        f"{path} tensor 'b': expected data up to byte {len(whole)} of the file, "
+        f"got a file of {len(whole) - 100} bytes; try downloading or exporting the file again: it is cut off"
     )
 
 

@@ -29,7 +29,7 @@ def same_spec(block: Any, params: Any, ctx: DataContext) -> Any:
     return data
 
 
-# -- digits -----------------------------------------------------------------------------------------------------------
+# -- digits --------------------------------------------------------------------------------------------------
 def test_digits(tmp_path: Path) -> None:
     ctx = DataContext(tmp_path)
     data = same_spec(digits.DIGITS, digits.DigitsParams(split={"val": 0.2, "test": 0.1}), ctx)
@@ -68,11 +68,11 @@ def test_wrong_split(split: dict[str, float], message: str) -> None:
 
 
 def test_empty_split(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="data.split: expected at least one example in val, got 0 of 1797"):
+    with pytest.raises(DataError, match=r"data\.split: expected at least one example in val, got 0 of 1797"):
         digits.describe(digits.DigitsParams(split={"val": 1e-5}), DataContext(tmp_path))
 
 
-# -- text -------------------------------------------------------------------------------------------------------------
+# -- text ----------------------------------------------------------------------------------------------------
 def test_text_bytes(tmp_path: Path) -> None:
     content = bytes(range(100))
     (tmp_path / "t.txt").write_bytes(content)
@@ -102,7 +102,8 @@ def test_text_characters(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         data.encode("abz")
     assert str(error.value) == (
-        "data: text position 2: expected one of the 3 characters of the training text, got 'z'; try tokens: byte"
+        "data: text position 2: expected one of the 3 characters of the training text, got 'z'; "
+        "try tokens: byte"
     )
 
 
@@ -131,7 +132,7 @@ def test_text_errors(tmp_path: Path) -> None:
         text.describe(text.TextParams(path="t.txt"), ctx)
 
 
-# -- csv --------------------------------------------------------------------------------------------------------------
+# -- csv -----------------------------------------------------------------------------------------------------
 ROWS = "id,a,b,kind\n" + "".join(f"row{i},{i},{i * i % 7},{('x', 'y', 'z')[i % 3]}\n" for i in range(20))
 
 
@@ -189,7 +190,7 @@ def test_csv_errors(tmp_path: Path, case: str) -> None:
     assert str(error.value).startswith(f"{tmp_path / 't.csv'}{message}")
 
 
-# -- arrays -----------------------------------------------------------------------------------------------------------
+# -- arrays --------------------------------------------------------------------------------------------------
 def test_arrays_npz(tmp_path: Path) -> None:
     x, y = np.arange(60, dtype=np.float64).reshape(10, 2, 3), np.arange(10) % 4
     np.savez(tmp_path / "t.npz", x=x, labels=y)
@@ -230,7 +231,7 @@ def test_arrays_errors(tmp_path: Path) -> None:
     fails("expected numbers (float, integer or boolean), got dtype |O", x=np.array([{}] * 4), y=y)
     fails("data.x: expected integers for i32, got dtype <f8", x=np.zeros(4), y=y, x_dtype="i32")
     (tmp_path / "t.npz").write_bytes(b"nothing of the kind")
-    with pytest.raises(DataError, match="expected an .npz archive, got a file that is none"):
+    with pytest.raises(DataError, match=r"expected an \.npz archive, got a file that is none"):
         arrays.describe(arrays.ArraysParams(path="t.npz"), ctx)
     np.save(tmp_path / "x.npy", np.zeros((4, 2)))
     np.save(tmp_path / "y.npy", y)
@@ -243,7 +244,7 @@ def test_arrays_errors(tmp_path: Path) -> None:
         arrays.describe(arrays.ArraysParams(path="."), ctx)
 
 
-# -- images -----------------------------------------------------------------------------------------------------------
+# -- images --------------------------------------------------------------------------------------------------
 def picture(path: Path, colour: tuple[int, int, int], size: tuple[int, int] = (6, 4)) -> None:
     path.parent.mkdir(exist_ok=True)
     Image.new("RGB", size, colour).save(path)
@@ -273,7 +274,7 @@ def test_image_folder_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected one folder of images a class, got no folders"):
         image_folder.describe(params, ctx)
     (tmp_path / "a").mkdir()
-    with pytest.raises(DataError, match="expected images, got none; try files that end in .bmp"):
+    with pytest.raises(DataError, match=r"expected images, got none; try files that end in \.bmp"):
         image_folder.describe(params, ctx)
     for i in range(5):
         picture(tmp_path / "a" / f"{i}.png", (i, 0, 0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 from scellis_core.plugin import BlockParams, Layer, LowerContext, Value, field, ops
@@ -15,7 +14,9 @@ class GeluParams(BlockParams):
 
 
 def lower(ctx: LowerContext, params: GeluParams, x: Value) -> Value:
-    """``y = x Phi(x)``, Phi the normal distribution function, or its tanh approximation.
+    """``y = x Phi(x)``, Phi the normal distribution function, or its approximation by tanh.
+
+    That is ``x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``.
 
     Args:
         ctx: unused.
@@ -25,10 +26,7 @@ def lower(ctx: LowerContext, params: GeluParams, x: Value) -> Value:
     Returns:
         As ``x``.
     """
-    if params.approximate == "tanh":
-        inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * (x * x * x))
-        return 0.5 * x * (1.0 + ops.tanh(inner))
-    return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
+    return ops.gelu(x, params.approximate)
 
 
 GELU = Layer(

@@ -15,7 +15,7 @@ class LinearParams(BlockParams):
     bias: bool = field(True, help="add a learned bias")
     init: Literal["fan_in", "he", "normal", "zeros"] = field(
         "fan_in",
-        help="fan_in: uniform within 1/sqrt(in), as PyTorch; he: normal, std sqrt(2/in); normal: std init_std",
+        help="fan_in: uniform within 1/sqrt(in), as PyTorch; he: normal, sqrt(2/in); normal: init_std",
     )
     init_std: float = field(0.02, ge=0.0, help="standard deviation where init is normal")
 

@@ -20,7 +20,7 @@ def lower(ctx: LowerContext, params: ReluParams, x: Value) -> Value:
     Returns:
         As ``x``.
     """
-    return ops.select(x <= 0.0, 0.0, x)
+    return ops.relu(x)
 
 
 RELU = Layer(

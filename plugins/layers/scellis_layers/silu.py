@@ -20,7 +20,7 @@ def lower(ctx: LowerContext, params: SiluParams, x: Value) -> Value:
     Returns:
         As ``x``.
     """
-    return x * ops.sigmoid(x)
+    return ops.silu(x)
 
 
 SILU = Layer(
