@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from scellis_core.lower.call import Call
-from scellis_core.lower.program import Limits, Range
+from scellis_core.lower.program import Kernel, Limits, Range
 
 WEBGPU = Limits(features=("shader-f16",))
 """What a tab may count on."""
 MIB = WEBGPU.with_(max_storage_buffer_binding_size=1 << 20)
 """Bindings of 1 MiB: tensors above that are windowed."""
-TYPES = {"f32": np.float32, "f16": np.float16, "i32": np.int32, "u32": np.uint32}
+TYPES = {"f32": np.float32, "f16": np.float16, "i32": np.int32, "u32": np.uint32, "bool": np.uint32}
 
 
 @functools.cache
@@ -42,8 +42,37 @@ def need_f16(limits: Limits) -> None:
         pytest.skip("the adapter has no shader-f16")
 
 
-def run(calls: Sequence[Call], arrays: Mapping[str, np.ndarray], limits: Limits) -> dict[str, np.ndarray]:
-    """Upload ``arrays`` by operand key, run the calls in order, and read back every operand that was written."""
+@functools.lru_cache(maxsize=2048)
+def pipeline(kernel: Kernel, binding: int):
+    """A compute pipeline and its bind group layout, which names every declared binding."""
+    import wgpu
+
+    dev = device(binding)
+    kinds = [
+        wgpu.BufferBindingType.storage if b.access == "read_write" else wgpu.BufferBindingType.read_only_storage
+        for b in kernel.bindings
+    ] + [wgpu.BufferBindingType.uniform] * kernel.uses_scalars
+    layout = dev.create_bind_group_layout(
+        entries=[
+            {"binding": i, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+            for i, kind in enumerate(kinds)
+        ]
+    )
+    module = dev.create_shader_module(code=kernel.wgsl, label=kernel.key)
+    made = dev.create_compute_pipeline(
+        layout=dev.create_pipeline_layout(bind_group_layouts=[layout]),
+        compute={"module": module, "entry_point": "main"},
+    )
+    return made, layout
+
+
+def run(
+    calls: Sequence[Call], arrays: Mapping[str, np.ndarray], limits: Limits, scalars: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Upload ``arrays`` by operand key, run the calls in order, and read back every operand that was written.
+
+    ``scalars`` is the scalars block, for kernels that use it.
+    """
     import wgpu
 
     dev = device(limits.max_storage_buffer_binding_size)
@@ -63,15 +92,17 @@ def run(calls: Sequence[Call], arrays: Mapping[str, np.ndarray], limits: Limits)
             made[key] = (kind, (numel,))
     encoder = dev.create_command_encoder()
     for call in calls:
-        module = dev.create_shader_module(code=call.kernel.wgsl, label=call.kernel.key)
-        pipeline = dev.create_compute_pipeline(layout="auto", compute={"module": module, "entry_point": "main"})
+        made_pipeline, layout = pipeline(call.kernel, limits.max_storage_buffer_binding_size)
         entries = [
             {"binding": i, "resource": {"buffer": buffers[r.buffer], "offset": r.offset, "size": r.size}}
             for i, r in enumerate(call.binds(ranges, limits))
         ]
-        group = dev.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries)
+        if call.kernel.uses_scalars:
+            block = dev.create_buffer_with_data(data=np.asarray(scalars), usage=wgpu.BufferUsage.UNIFORM)
+            entries.append({"binding": len(entries), "resource": {"buffer": block, "offset": 0, "size": block.size}})
+        group = dev.create_bind_group(layout=layout, entries=entries)
         step = encoder.begin_compute_pass()
-        step.set_pipeline(pipeline)
+        step.set_pipeline(made_pipeline)
         step.set_bind_group(0, group)
         step.dispatch_workgroups(*call.grid)
         step.end()

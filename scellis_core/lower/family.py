@@ -1,0 +1,195 @@
+"""Nodes with a kernel family of their own: from op attributes and operands to the family's spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from scellis_core.errors import IRError
+from scellis_core.ir import Node
+from scellis_core.lower.analysis import Operand
+from scellis_core.lower.call import Call, Epilogue
+from scellis_core.lower.conv import ConvSpec, conv2d_calls, conv2d_grad_input_calls, conv2d_grad_weight_calls
+from scellis_core.lower.group import Group
+from scellis_core.lower.index import Shape
+from scellis_core.lower.matmul import MatmulSpec, Strided, matmul_calls
+from scellis_core.lower.pool import (
+    PoolSpec,
+    avg_pool2d_calls,
+    avg_pool2d_grad_calls,
+    max_pool2d_calls,
+    max_pool2d_grad_calls,
+)
+from scellis_core.lower.program import Limits
+from scellis_core.lower.scatter import ScatterSpec, scatter_add_calls
+from scellis_core.lower.views import contiguous, restride
+from scellis_core.lower.wgsl import ScalarTable
+
+
+def family_calls(group: Group, limits: Limits, scalars: ScalarTable, epilogue: Epilogue | None = None) -> list[Call]:
+    """The kernels of a family node, with the group's operand keys.
+
+    Raises:
+        IRError: if no generator is known for the op.
+    """
+    node = group.nodes[0] if group.family is None else group.family
+    build = _FAMILIES.get(node.op)
+    if build is None:
+        raise IRError(f"{node.path}: {node.op}", "an op with a kernel family", node.op)
+    calls, names = build(node, group.operands, limits, scalars, epilogue)
+    number = {value: f"in{k}" for k, value in enumerate(group.inputs)}
+    keys = {name: number[group.operands[k].base] for name, k in names.items()}
+    keys["out"] = "out0"
+    return [rekey(call, keys) for call in calls]
+
+
+def rekey(call: Call, keys: Mapping[str, str]) -> Call:
+    """A call with operand keys renamed."""
+    return replace(
+        call,
+        operands=tuple([keys.get(k, k) for k in call.operands]),
+        writes=tuple([keys.get(k, k) for k in call.writes]),
+    )
+
+
+Built = tuple[list[Call], dict[str, int]]
+Operands = tuple[Operand, ...]
+
+
+def matmul_spec(node: Node, operands: Operands) -> MatmulSpec:
+    """A product over strided operands; a batch whose second operand is one matrix becomes rows where it can."""
+    a, b = node.inputs
+    out = node.outputs[0]
+    ta, tb = bool(node.attrs.get("transpose_a", False)), bool(node.attrs.get("transpose_b", False))
+    m, n = out.shape[-2], out.shape[-1]
+    k = a.shape[-2] if ta else a.shape[-1]
+    batch = out.shape[:-2]
+    sa, sb = operands[0].strides, operands[1].strides
+    a_rows, a_cols = (sa[-1], sa[-2]) if ta else (sa[-2], sa[-1])
+    b_rows, b_cols = (sb[-1], sb[-2]) if tb else (sb[-2], sb[-1])
+    a_batch, b_batch = sa[:-2], sb[:-2]
+    if batch and not b_batch:
+        folded = restride((*batch, m), (*a_batch, a_rows), (m * _product(batch),))
+        if folded is not None:
+            m, batch, a_batch, a_rows = m * _product(batch), (), (), folded[0]
+        else:
+            b_batch = (0,) * len(batch)
+    steps = contiguous((*batch, m, n))
+    return MatmulSpec(
+        m,
+        n,
+        k,
+        Strided(operands[0].base.dtype, operands[0].base.type.numel, (*a_batch, a_rows, a_cols), operands[0].offset),
+        Strided(operands[1].base.dtype, operands[1].base.type.numel, (*b_batch, b_rows, b_cols), operands[1].offset),
+        Strided(out.dtype, out.type.numel, steps),
+        batch,
+    )
+
+
+def _product(shape: Shape) -> int:
+    out = 1
+    for size in shape:
+        out *= size
+    return out
+
+
+def _matmul(node: Node, operands: Operands, limits: Limits, scalars: ScalarTable, epilogue: Epilogue | None) -> Built:
+    return matmul_calls(matmul_spec(node, operands), limits, scalars, epilogue), {"a": 0, "b": 1}
+
+
+def _pair(node: Node, key: str) -> tuple[int, int]:
+    first, second = _ints(node, key)
+    return first, second
+
+
+def _four(node: Node, key: str) -> tuple[int, int, int, int]:
+    top, bottom, left, right = _ints(node, key)
+    return top, bottom, left, right
+
+
+def _ints(node: Node, key: str) -> Shape:
+    item = node.attrs[key]
+    if not isinstance(item, tuple):
+        raise IRError(f"{node.path}: {node.op}", f"{key} as a tuple", repr(item))
+    return tuple([int(i) for i in item])
+
+
+def _conv_spec(node: Node, x: Shape, w: Shape, dtypes: tuple[str, str, str]) -> ConvSpec:
+    return ConvSpec(
+        *x, w[0], w[2], w[3], _pair(node, "stride"), _four(node, "padding"), _pair(node, "dilation"),
+        int(node.attrs["groups"]), *dtypes,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _conv2d(node: Node, operands: Operands, limits: Limits, scalars: ScalarTable, epilogue: Epilogue | None) -> Built:
+    x, w = node.inputs
+    spec = _conv_spec(node, x.shape, w.shape, (x.dtype, w.dtype, node.outputs[0].dtype))
+    return conv2d_calls(spec, limits, scalars, epilogue), {"b": 0, "a": 1}
+
+
+def _conv2d_grad_input(
+    node: Node, operands: Operands, limits: Limits, scalars: ScalarTable, epilogue: Epilogue | None
+) -> Built:
+    g, w = node.inputs
+    x = node.outputs[0]
+    spec = _conv_spec(node, x.shape, w.shape, (x.dtype, w.dtype, g.dtype))
+    return conv2d_grad_input_calls(spec, limits, scalars, epilogue), {"b": 0, "a": 1}
+
+
+def _conv2d_grad_weight(
+    node: Node, operands: Operands, limits: Limits, scalars: ScalarTable, epilogue: Epilogue | None
+) -> Built:
+    x, g = node.inputs
+    w = node.outputs[0]
+    spec = _conv_spec(node, x.shape, w.shape, (x.dtype, w.dtype, g.dtype))
+    return conv2d_grad_weight_calls(spec, limits, scalars, epilogue), {"b": 0, "a": 1}
+
+
+def _pool_spec(node: Node, x: Shape, dtypes: tuple[str, str]) -> PoolSpec:
+    return PoolSpec(
+        x[0] * x[1], x[2], x[3], _pair(node, "window"), _pair(node, "stride"), _four(node, "padding"),
+        bool(node.attrs.get("count_include_pad", True)), *dtypes,
+    )  # fmt: skip
+
+
+def _max_pool2d(node: Node, operands: Operands, limits: Limits, *_: object) -> Built:
+    x = node.inputs[0]
+    return max_pool2d_calls(_pool_spec(node, x.shape, (x.dtype, node.outputs[0].dtype)), limits), {"x": 0}
+
+
+def _max_pool2d_grad(node: Node, operands: Operands, limits: Limits, *_: object) -> Built:
+    x, g = node.inputs[0], node.inputs[-1]
+    spec = _pool_spec(node, x.shape, (x.dtype, g.dtype))
+    return max_pool2d_grad_calls(spec, limits), {"x": 0, "g": len(node.inputs) - 1}
+
+
+def _avg_pool2d(node: Node, operands: Operands, limits: Limits, *_: object) -> Built:
+    x = node.inputs[0]
+    return avg_pool2d_calls(_pool_spec(node, x.shape, (x.dtype, node.outputs[0].dtype)), limits), {"x": 0}
+
+
+def _avg_pool2d_grad(node: Node, operands: Operands, limits: Limits, *_: object) -> Built:
+    g, x = node.inputs[-1], node.outputs[0]
+    spec = _pool_spec(node, x.shape, (x.dtype, g.dtype))
+    return avg_pool2d_grad_calls(spec, limits), {"g": len(node.inputs) - 1}
+
+
+def _scatter_add(node: Node, operands: Operands, limits: Limits, *_: object) -> Built:
+    index, source = node.inputs
+    out = node.outputs[0]
+    rows = out.shape[0]
+    spec = ScatterSpec(index.type.numel, out.type.numel // rows, rows, index.dtype, source.dtype, out.dtype)
+    return scatter_add_calls(spec, limits), {"idx": 0, "src": 1}
+
+
+_FAMILIES: dict[str, Callable[[Node, Operands, Limits, ScalarTable, Epilogue | None], Built]] = {
+    "matmul": _matmul,
+    "conv2d": _conv2d,
+    "conv2d_grad_input": _conv2d_grad_input,
+    "conv2d_grad_weight": _conv2d_grad_weight,
+    "max_pool2d": _max_pool2d,
+    "max_pool2d_grad": _max_pool2d_grad,
+    "avg_pool2d": _avg_pool2d,
+    "avg_pool2d_grad": _avg_pool2d_grad,
+    "scatter_add": _scatter_add,
+}
