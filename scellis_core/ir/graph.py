@@ -170,7 +170,7 @@ class OpDef:
     lower: Lowering
     vjp: Callable[[Node, Sequence[Value | None]], Sequence[Cotangent]] | None = None
     no_vjp: str = ""
-    tolerance: Tolerance = Tolerance()
+    tolerance: Tolerance = field(default_factory=Tolerance)
     attrs: tuple[str, ...] = ()
     defaults: Mapping[str, Attr] = field(default_factory=dict[str, Attr])
     sample: Callable[..., Any] | None = None

@@ -74,7 +74,7 @@ def _node_text(node: Node, names: dict[Value, str]) -> str:
         text = ", ".join(f"%{names[v]}" for v in node.outputs) + " = " + text
         text += " : " + ", ".join(str(v.type) for v in node.outputs)
     if node.path:
-        if node.path != node.path.strip() or "\n" in node.path or "\r" in node.path:
+        if node.path != node.path.strip() or "\n" in node.path:
             raise IRError(where, "a block path of one line", repr(node.path))
         text += f"  ; {node.path}"
     return text
@@ -88,7 +88,7 @@ def _implied(node: Node, key: str) -> Attr | None:
 
 
 def _word(name: str) -> str:
-    return name if _NAME.match(name) else _quote(name)
+    return name if _NAME.match(name) and name not in ("inf", "nan") else _quote(name)
 
 
 def _quote(text: str) -> str:
@@ -107,7 +107,7 @@ def _attr_text(item: Attr) -> str:
 
 
 _TOKEN = re.compile(
-    r"""(?P<space>[ \t]+)
+    r"""(?P<space>[ \t\r]+)
       | (?P<string>"(?:[^"\\\n]|\\.)*")
       | (?P<value>%[A-Za-z0-9_.]+)
       | (?P<number>-?(?:inf|nan|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)(?![A-Za-z0-9_.]))
@@ -241,7 +241,7 @@ def parse_graphs(text: str, source: str = "ir") -> list[Graph]:
     Raises:
         IRError: as :func:`parse_graph`.
     """
-    lines = (_Line(t, n, source) for n, t in enumerate(text.splitlines(), 1))
+    lines = (_Line(t, n, source) for n, t in enumerate(text.split("\n"), 1))
     filled = (line for line in lines if line.tokens)
     return [_parse_body(line, filled, source) for line in filled]
 
