@@ -11,14 +11,17 @@ from scellis_core.compile.update import REPORT, Unit, UpdatePlan, build_apply, n
 from scellis_core.errors import RecordError
 from scellis_core.ir import Graph, Type, Value, digest
 from scellis_core.lower.group import Group, group_graph
-from scellis_core.lower.layout import chunks, pack, place_chunks, place_slabs
+from scellis_core.lower.layout import align, chunks, pack, place_chunks, place_slabs
 from scellis_core.lower.place import SlotPool, place_sequence
-from scellis_core.lower.program import ALIGN, Buffer, Limits, Range, StepProgram, Tensor
+from scellis_core.lower.program import ALIGN, Buffer, Limits, StepProgram
 from scellis_core.lower.wgsl import ScalarTable
 from scellis_core.model import Lowered, ResolvedRun, TensorMeta, lower
 
-STAGING_BYTES = 64 * 1024
-"""Size of the buffer through which outputs are read back."""
+READBACKS = 3
+"""Readbacks that may be under way at once; each has a staging buffer."""
+
+STAGING_PIECE = 4 * 1024 * 1024
+"""Bytes of a persistent tensor that are read back at once."""
 
 BASE_SCALARS = (("lr", "f32"), ("loss_scale", "f32"), ("rng.counter_lo", "u32"), ("rng.counter_hi", "u32"))
 
@@ -107,14 +110,16 @@ def compile_run(
         "draws": compiled.draws,
         "report": list(REPORT),
         "slots": pool.summary(),
+        "readbacks": READBACKS,
     }
     return compiled
 
 
 def _staging_bytes(program: StepProgram) -> int:
-    sizes = [program.tensors[t].range.size for s in program.sequences.values() for t in s.outputs.values()]
-    totals = [sum(program.tensors[t].range.size + ALIGN for t in s.outputs.values()) for s in program.sequences.values()]
-    return -(-max([STAGING_BYTES, *sizes, *totals]) // ALIGN) * ALIGN
+    """Room for the outputs of any sequence, and for reading persistent tensors in pieces, :data:`READBACKS` times."""
+    outputs = [sum(align(program.tensors[t].range.size) for t in s.outputs.values()) for s in program.sequences.values()]
+    slabs = [b.size for b in program.buffers.values() if b.kind in ("param", "optimizer", "state")]
+    return READBACKS * align(max(*outputs, min(max(slabs), STAGING_PIECE), ALIGN))
 
 
 def _lay_out(run: ResolvedRun, compiled: Compiled, training: bool) -> Graph | None:

@@ -81,6 +81,7 @@ def build_apply(plan: UpdatePlan, units: Sequence[Unit], globals_: Mapping[str, 
     }
     g.store("global:report", ops.concat([ops.reshape(entries[k], (1,)) for k in REPORT], axis=0))
     packed = g.state("global:report", Type("f32", (len(REPORT),)))
+    g.output("report", packed)
     report = {
         k: ops.reshape(ops.slice(packed, starts=(i,), stops=(i + 1,)), ()) for i, k in enumerate(REPORT)
     }

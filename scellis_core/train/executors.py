@@ -111,8 +111,7 @@ class OracleExecutor:
     def run(self, sequence: str, inputs: Mapping[str, NDArray[Any]], scalars: Mapping[str, float | int]) -> None:
         """Evaluate the sequence's L1 graph."""
         outputs = oracle.evaluate(self._graphs[sequence], inputs, self._tensors, scalars)
-        report = {k: self._tensors[t] for k, t in self._program.sequences[sequence].outputs.items() if t in self._tensors}
-        self._outputs[sequence] = {**outputs, **{k: v.copy() for k, v in report.items()}}
+        self._outputs[sequence] = {name: np.array(value) for name, value in outputs.items()}
 
     def outputs(self, sequence: str) -> dict[str, NDArray[Any]]:
         """Outputs of the last run of the sequence."""
