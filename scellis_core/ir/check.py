@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
-import struct
-from typing import Any
 
 from scellis_core.errors import IRError
 from scellis_core.ir.graph import Graph, Value, op_def
@@ -46,41 +43,23 @@ def verify(graph: Graph) -> None:
             raise IRError(f"{graph.name} output {name}", "a value of this graph", repr(value))
 
 
-def _encode(item: Any) -> bytes:
-    """Typed bytes: NaN, -0.0, and 1 against 1.0 stay apart; every NaN is the same."""
-    if isinstance(item, bool):
-        return b"b" + bytes([item])
-    if isinstance(item, int):
-        return b"i" + str(item).encode() + b";"
-    if isinstance(item, float):
-        return b"f" + struct.pack("<d", math.nan if math.isnan(item) else item)
-    if isinstance(item, str):
-        raw = item.encode()
-        return b"s" + str(len(raw)).encode() + b":" + raw
-    if isinstance(item, bytes):
-        return b"y" + str(len(item)).encode() + b":" + item
-    if item is None:
-        return b"n"
-    if isinstance(item, (tuple, list)):
-        return b"(" + b"".join(_encode(x) for x in item) + b")"
-    if isinstance(item, dict):
-        return b"{" + b"".join(_encode(k) + _encode(item[k]) for k in sorted(item)) + b"}"
-    raise IRError("digest", "bool, int, float, str, bytes, None, tuple or dict", type(item).__name__)
-
-
 def digest(graph: Graph) -> str:
-    """SHA-256 over ops, attributes, types and wiring: value names and block paths do not count."""
+    """SHA-256 over ops, attributes, types and wiring: value names and block paths do not count.
+
+    It is taken over Python's ``repr``, which keeps NaN, -0.0, and 1, 1.0 and True apart and every bit of a float.
+    """
     number: dict[Value, int] = {}
     hasher = hashlib.sha256()
     for node in graph.nodes:
         row = (
             node.op,
             [number[v] for v in node.inputs],
-            dict(node.attrs),
+            sorted(node.attrs.items()),
             [(v.type.dtype, v.type.shape) for v in node.outputs],
         )
-        hasher.update(_encode(row))
+        hasher.update(repr(row).encode())
         for value in node.outputs:
             number[value] = len(number)
-    hasher.update(_encode(({name: number[v] for name, v in graph.outputs.items()}, graph.draws)))
+    outputs = sorted((name, number[v]) for name, v in graph.outputs.items())
+    hasher.update(repr((outputs, graph.draws)).encode())
     return hasher.hexdigest()
