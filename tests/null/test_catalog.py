@@ -128,7 +128,8 @@ def test_a_broken_newest_version_is_not_passed_over(install: Install) -> None:
     text = text_of(lambda: Catalog.discover().resolve("training/optimizer/lion"))
     assert text == (
         "block training/optimizer/lion@2: expected training/optimizer/lion@2 to load, got plugin scellis-lion 0.1 is "
-        "broken: ModuleNotFoundError: No module named 'not_there_at_all'; try reinstalling scellis-lion, or another block"
+        "broken: ModuleNotFoundError: No module named 'not_there_at_all'; try reinstalling "
+        "scellis-lion, or another block"
     )
 
 
