@@ -200,6 +200,53 @@ def schedules() -> None:
     CASES["schedule/warmup_cosine"] = factors(lambda o: torch.optim.lr_scheduler.LambdaLR(o, warm))
 
 
+def models(rng: np.random.Generator) -> None:
+    """A decoder of two layers and a convolutional network, by parameter path: loss and gradients."""
+    shapes: dict[str, tuple[int, ...]] = {"embed.weight": (11, 8), "pos.weight": (5, 8)}
+    for block in ("blocks.0", "blocks.1"):
+        for norm in ("norm1", "norm2"):
+            shapes |= {f"{block}.{norm}.weight": (8,), f"{block}.{norm}.bias": (8,)}
+        for part in "qkvo":
+            shapes |= {f"{block}.attn.{part}.weight": (8, 8), f"{block}.attn.{part}.bias": (8,)}
+        shapes |= {f"{block}.mlp.up.weight": (32, 8), f"{block}.mlp.up.bias": (32,)}
+        shapes |= {f"{block}.mlp.down.weight": (8, 32), f"{block}.mlp.down.bias": (8,)}
+    shapes |= {"norm.weight": (8,), "norm.bias": (8,)}
+    p = {name: leaf(rand(rng, *shape) * 0.5) for name, shape in shapes.items()}
+    x, target = torch.from_numpy(rng.integers(0, 11, (2, 5))), torch.from_numpy(rng.integers(0, 11, (2, 5)))
+
+    def linear(h: torch.Tensor, path: str) -> torch.Tensor:
+        return F.linear(h, p[f"{path}.weight"], p[f"{path}.bias"])
+
+    def norm(h: torch.Tensor, path: str) -> torch.Tensor:
+        return F.layer_norm(h, (8,), p[f"{path}.weight"], p[f"{path}.bias"], 1e-5)
+
+    h = p["embed.weight"][x] + p["pos.weight"]
+    for block in ("blocks.0", "blocks.1"):
+        inner = norm(h, f"{block}.norm1")
+        q, k, v = (linear(inner, f"{block}.attn.{c}").reshape(2, 5, 2, 4).transpose(1, 2) for c in "qkv")
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(2, 5, 8)
+        h = h + linear(mixed, f"{block}.attn.o")
+        inner = F.gelu(linear(norm(h, f"{block}.norm2"), f"{block}.mlp.up"), approximate="tanh")
+        h = h + linear(inner, f"{block}.mlp.down")
+    logits = norm(h, "norm") @ p["embed.weight"].T
+    loss = F.cross_entropy(logits.reshape(10, 11), target.reshape(10))
+    record("decoder", {**p, "x": x, "y": target}, loss, tuple(p), logits=logits)
+
+    shapes = {"head.weight": (10, 12), "head.bias": (10,)}
+    for stage, (width, before) in enumerate(((2, 1), (3, 2))):
+        shapes |= {f"stages.{stage}.0.conv.weight": (width, before, 3, 3)}
+        shapes |= {f"stages.{stage}.0.norm.weight": (width,), f"stages.{stage}.0.norm.bias": (width,)}
+    p = {name: leaf(rand(rng, *shape)) for name, shape in shapes.items()}
+    image = h = rand(rng, 4, 1, 8, 8)
+    target = torch.tensor([3, 0, 9, 3])
+    for stage in ("stages.0.0", "stages.1.0"):
+        h = F.conv2d(h, p[f"{stage}.conv.weight"], padding=1)
+        h = F.batch_norm(h, None, None, p[f"{stage}.norm.weight"], p[f"{stage}.norm.bias"], True, 0.1, 1e-5)
+        h = F.max_pool2d(F.relu(h), 2)
+    logits = linear(h.flatten(1), "head")
+    record("cnn", {**p, "x": image, "y": target}, F.cross_entropy(logits, target), tuple(p), logits=logits)
+
+
 def main() -> None:
     """Make every case and write the file."""
     rng = np.random.default_rng(7)
@@ -210,6 +257,7 @@ def main() -> None:
     images(rng)
     optimizers(rng)
     clips(rng)
+    models(rng)
     schedules()
     np.savez_compressed(Path(__file__).with_name("torch_cases.npz"), **CASES)
 
