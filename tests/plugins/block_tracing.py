@@ -97,7 +97,8 @@ def _gradients(ctx: Context, total: Value, loads: Mapping[str, Value]) -> dict[s
     wanted = {n: v for n, v in loads.items() if v.dtype == "f32"}
     wanted |= {n.rpartition(".")[2]: v for n, v in ctx.graph.leaves("param").items()}
     found = gradients(ctx.graph, total, list(wanted.values()), ctx.graph.const(1.0))
-    return {f"grad:{n}": found[v] for n, v in wanted.items() if v in found}
+    reached = {n: found[v] for n, v in wanted.items()}
+    return {f"grad:{n}": gradient for n, gradient in reached.items() if gradient is not None}
 
 
 def run_loss(
