@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from types import FrameType
+from typing import Any
 
 from scellis_core.train.events import Checkpointed, Event, RunEnded, RunStarted, StepDone, Validated
 from scellis_core.train.executors import Pending
@@ -37,9 +38,14 @@ class LoopState:
     skipped: int = 0
     metrics: dict[str, float] = field(default_factory=dict[str, float])
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         """Plain data for the checkpoint."""
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LoopState:
+        """The inverse of :meth:`to_json`."""
+        return cls(dict(data["best"]), int(data["stale"]), int(data["skipped"]), dict(data["metrics"]))
 
 
 @dataclass(frozen=True)

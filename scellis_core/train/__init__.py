@@ -1,0 +1,1 @@
+"""The host loop: sessions, steps, validation, checkpoints, resume, and the Python API over them."""
