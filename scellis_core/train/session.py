@@ -268,7 +268,7 @@ def open_session(
         raise RecordError(record.where(missing[0]), f"a pipeline to train with: {', '.join(missing)}", "no such key")
     if prepare is not None:
         prepare(run)
-    dataset = run.data.block.open(run.data.params, DataContext(record.base, record.spec.seed, record.where("data"))) if run.data else None
+    dataset = open_data(run)
     plan, training, evaluation = batches(record, dataset.spec.sizes if dataset else {}, train)
     opened = open_target(device, limits)
     try:
@@ -278,6 +278,14 @@ def open_session(
         opened.close()
         raise
     return Session(record, run, compiled, executor, dataset, plan)
+
+
+def open_data(run: ResolvedRun) -> Dataset | None:
+    """The run's dataset, or None where the record names none."""
+    if run.data is None:
+        return None
+    record = run.record
+    return run.data.block.open(run.data.params, DataContext(record.base, record.spec.seed, record.where("data")))
 
 
 def batches(
