@@ -161,7 +161,7 @@ class Code:
 
     def _op(self, a: Ix, op: str, b: str, depth: int) -> str:
         text = f"{self.scalar(a)} {op} {b}"
-        return self.let(text, text, depth, prefix="i")[0]
+        return self.let(text, text, depth, prefix="ix")[0]
 
     def add(self, a: Ix, b: Ix) -> Ix:
         """``a + b``."""
@@ -232,7 +232,7 @@ class Code:
         if a.size <= n:
             return a
         text = f"min({self.scalar(a)}, {n - 1}u)"
-        return Ix(self.let(text, text, a.depth, prefix="i")[0], n, a.depth)
+        return Ix(self.let(text, text, a.depth, prefix="ix")[0], n, a.depth)
 
     # -- positions -------------------------------------------------------------------------------------------
     def digits(self, position: Position, dims: Shape) -> tuple[Ix, ...]:
@@ -287,7 +287,7 @@ class Code:
             ix = next(given) if size != 1 else constant(0)
             if step < 0:
                 text = f"{start}u - {self.scalar(self.mul(ix, -step))}"
-                out.append(Ix(self.let(text, text, ix.depth, prefix="i")[0], start + 1, ix.depth))
+                out.append(Ix(self.let(text, text, ix.depth, prefix="ix")[0], start + 1, ix.depth))
             else:
                 out.append(self.add(constant(start), self.mul(ix, step)))
         wide = [(p[1], ix) for p, ix in zip(parts, out, strict=True) if p[1] != 1]
