@@ -180,7 +180,7 @@ CONST = register(
         _const_oracle,
         Leaf(),
         no_vjp="a constant",
-        tolerance=_EXACT,
+        tolerance=Tolerance(1e-7, 1e-45),
         attrs=("value", "dtype", "shape"),
         defaults={"dtype": "f32", "shape": ()},
         sample=_const_sample,
