@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,7 +66,7 @@ class LossUse:
 
 @dataclass(frozen=True)
 class MetricUse:
-    """One metric of a run; unpacks as ``block, params``.
+    """One metric of a run.
 
     Attributes:
         block, params: what it computes.
@@ -83,10 +83,6 @@ class MetricUse:
     key: str
     name: str
     where: str
-
-    def __iter__(self) -> Iterator[Any]:
-        yield self.block
-        yield self.params
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ def losses(run: ResolvedRun) -> Lowered:
 def test_loss_and_default_metric() -> None:
     run = resolve(graph_of(DENSE), pipeline=PIPELINE)
     assert (run.losses[0].output, run.losses[0].target, run.metrics[0].key) == ("logits", "y", "metric/hits@1")
-    assert [(b.id, type(p).__name__) for b, p in run.metrics] == [("metric/hits@1", "NoParams")]
+    assert [(u.block.id, u.name, u.output, u.target) for u in run.metrics] == [("metric/hits@1", "hits", "logits", "y")]
     low = losses(run)
     assert low.loss_total is not None
     assert low.loss_weight is not None
