@@ -30,6 +30,7 @@ class Call:
         scratch: buffers that the family's calls share, listed on the call that first uses them.
         writes: the keys that this call writes.
         op: what it computes, for people.
+        spans: for each operand, the bytes of it that are bound (offset, size), or None for all; empty for all of all.
     """
 
     kernel: Kernel
@@ -39,6 +40,7 @@ class Call:
     scratch: tuple[Scratch, ...] = ()
     writes: tuple[str, ...] = ("out",)
     op: str = ""
+    spans: tuple[tuple[int, int] | None, ...] = ()
 
     def binds(self, ranges: Mapping[str, Range], limits: Limits) -> tuple[Range, ...]:
         """One range for each binding, given the byte range of each operand.
@@ -47,10 +49,14 @@ class Call:
             DeviceError: if an operand has no range.
         """
         out: list[Range] = []
-        for key, windows in zip(self.operands, self.windows, strict=True):
+        spans = self.spans or (None,) * len(self.operands)
+        for key, windows, span in zip(self.operands, self.windows, spans, strict=True):
             if key not in ranges:
                 raise DeviceError(f"kernel {self.kernel.name}", f"a buffer for operand {key}", "none")
-            out += expand(ranges[key], windows, limits)
+            whole = ranges[key]
+            if span is not None:
+                whole = Range(whole.buffer, whole.offset + span[0], span[1])
+            out += expand(whole, windows, limits)
         return tuple(out)
 
     def dispatch(self, ranges: Mapping[str, Range], limits: Limits, path: str = "") -> Dispatch:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from scellis_core.errors import IRError
 from scellis_core.ir import Node, Pointwise, Value, op_def
-from scellis_core.lower.index import LANES, Code, Ix, Position, constant, linear, plain, slice_dims
+from scellis_core.lower.index import LANES, Code, Ix, Position, broadcast_dims, constant, linear, plain, slice_dims
 from scellis_core.lower.prelude import prelude
 from scellis_core.lower.views import slice_attrs
 from scellis_core.lower.wgsl import WGSL_TYPES, Mem, Module, f32_literal
@@ -150,8 +150,10 @@ class Evaluator:
 
     def broadcast(self, node: Node, position: Position) -> Text:
         """Repeated axes drop out of the index."""
-        source = node.inputs[0]
-        return self.at(source, self.code.broadcast(position, source.shape, node.outputs[0].shape))
+        source, target = node.inputs[0], node.outputs[0].shape
+        if all(broadcast_dims(source.shape, target)[1]):
+            return self.at(source, position)
+        return self.at(source, self.code.broadcast(position, source.shape, target))
 
     def permute(self, node: Node, position: Position) -> Text:
         """Axes in another order."""

@@ -119,7 +119,9 @@ class _Builder:
         if draft.kind == "copy":
             value, name = draft.stores[0]
             note = f"copied: {name} is not written by the kernel that computes it"
-            return [Group("copy", [], [], [value], [], draft.stores, {}, value.node.path, note)]
+            group = Group("copy", [], [], [value], [], draft.stores, {}, value.node.path, note)
+            group.aligned = frozenset([value])
+            return [group]
         nodes = sorted(draft.levels, key=a.position.__getitem__)
         group = self._group(draft, nodes, draft.outputs)
         return self._fit(draft, group, draft.outputs)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
-from scellis_core.ir import Value
+from scellis_core.ir import DTYPES, Value
 from scellis_core.lower.call import Call, finish
 from scellis_core.lower.expr import Evaluator
 from scellis_core.lower.group import Group
 from scellis_core.lower.index import Code, Position, lane, linear
-from scellis_core.lower.program import Limits
+from scellis_core.lower.program import ALIGN, Limits
 from scellis_core.lower.wgsl import Mem, Module, ScalarTable
 
 QUAD_FROM = 1 << 15
@@ -36,39 +38,55 @@ class Binding:
 
 @dataclass
 class Tensors:
-    """The tensors of one kernel: declared once, wide where every access is."""
+    """The tensors of one kernel: declared once, wide where every access is.
+
+    Attributes:
+        part: (first element, count) of the element space that the kernel covers.
+        parts: tensors over that space, of which only the part is bound.
+    """
 
     module: Module
     group: Group
     binding: Binding
     wide: Callable[[Value], bool]
+    part: tuple[int, int] = (0, 0)
+    parts: frozenset[Value] = frozenset()
     mems: dict[Value, Mem] = field(default_factory=dict[Value, Mem])
     outs: dict[Value, Mem] = field(default_factory=dict[Value, Mem])
-    keys: dict[str, str] = field(default_factory=dict[str, str])
-    writes: list[str] = field(default_factory=list[str])
+    spans: dict[str, tuple[int, int]] = field(default_factory=dict[str, "tuple[int, int]"])
 
     def declare(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         """Declare inputs and outputs; aliased ones once."""
         group = self.group
         by_key = {f"in{k}": v for k, v in enumerate(group.inputs)}
+        results = group.outputs or [v for v, _ in group.stores]
         shared = {by_key[i]: o for o, i in self.binding.alias.items()}
         for key, value in by_key.items():
             if value in inputs and value not in shared:
-                access = "read_write" if key in self.binding.read_write else "read"
-                vec = 4 if self.wide(value) else 1
-                self.mems[value] = self.module.tensor(key, value.dtype, value.type.numel, access, vec)
-        for k, value in enumerate(group.outputs):
+                self.mems[value] = self._tensor(key, value, write=key in self.binding.read_write)
+        for k, value in enumerate(results):
             if value in outputs:
-                vec = 4 if self.wide(value) else 1
-                key = f"out{k}"
-                self.outs[value] = self.module.tensor(key, value.dtype, value.type.numel, "read_write", vec)
-                self.writes.append(key)
+                self.outs[value] = self._tensor(f"out{k}", value, write=True)
         for read, key in shared.items():
-            value = group.outputs[int(key[3:])]
+            value = results[int(key[3:])]
             if value in outputs:
                 self.mems[read] = self.outs[value]
             elif read in inputs:
-                self.mems[read] = self.module.tensor(key, read.dtype, read.type.numel, "read_write", 1)
+                self.mems[read] = self._tensor(key, read, write=True)
+
+    def _tensor(self, key: str, value: Value, *, write: bool) -> Mem:
+        numel = value.type.numel
+        if value in self.parts:
+            start, numel = self.part
+            size = DTYPES[value.dtype]
+            self.spans[key] = (start * size, numel * size)
+        return self.module.tensor(key, value.dtype, numel, "read_write" if write else "read", 4 if self.wide(value) else 1)
+
+    def bound(self, call: Call) -> Call:
+        """The call with the parts that it binds."""
+        if not self.spans:
+            return call
+        return replace(call, spans=tuple([self.spans.get(key) for key in call.operands]))
 
 
 def kernel_name(group: Group) -> str:
@@ -78,50 +96,77 @@ def kernel_name(group: Group) -> str:
     return "_".join([prefix, *names[:4]]) + (f"_{len(names)}" if len(names) > 4 else "")
 
 
+def over_cap(group: Group, outputs: Sequence[Value], limits: Limits) -> bool:
+    """Whether a tensor that elements read or write at their own index passes one binding."""
+    cap = limits.max_storage_buffer_binding_size // ALIGN * ALIGN
+    return any(v.type.nbytes > cap for v in (*group.aligned, *outputs))
+
+
 def pointwise_calls(group: Group, limits: Limits, scalars: ScalarTable, binding: Binding) -> list[Call]:
-    """One dispatch that computes every output of a pointwise (or copy) group."""
+    """Every output of a pointwise (or copy) group; a dispatch for each part of a space that passes a binding."""
     outputs = group.outputs or [v for v, _ in group.stores]
     numel = outputs[0].type.numel
-    quad = binding.quad
-    if quad is None:
-        quad = numel >= QUAD_FROM
-    quad = quad and numel % 4 == 0 and all(v.dtype in QUAD_DTYPES for v in outputs)
+    if not over_cap(group, outputs, limits):
+        return [_part(group, limits, scalars, binding, outputs, (0, numel), frozenset())]
+    step = limits.max_storage_buffer_binding_size // 4 // 1024 * 1024
+    parts = frozenset([*group.aligned, *outputs])
+    return [
+        _part(group, limits, scalars, binding, outputs, (start, min(step, numel - start)), parts)
+        for start in range(0, numel, step)
+    ]
+
+
+def _part(
+    group: Group,
+    limits: Limits,
+    scalars: ScalarTable,
+    binding: Binding,
+    outputs: Sequence[Value],
+    part: tuple[int, int],
+    parts: frozenset[Value],
+) -> Call:
+    """One dispatch, over ``part`` of the space."""
+    numel = outputs[0].type.numel
+    start, count = part
+    quad = count >= QUAD_FROM if binding.quad is None else binding.quad
+    quad = quad and count % 4 == 0 and start % 4 == 0 and all(v.dtype in QUAD_DTYPES for v in outputs)
     narrow: set[Value] = set()
     while True:
         module = Module(kernel_name(group), limits, scalars=scalars)
-
-        def wide(value: Value, quad: bool = quad) -> bool:
-            return quad and value not in narrow and value.type.numel % 4 == 0
-
-        tensors = Tensors(module, group, binding, wide)
-        if group.kind == "copy":
-            value = outputs[0]
-            vec = 4 if quad else 1
-            tensors.mems[value] = module.tensor("in0", value.dtype, numel, "read", vec)
-            tensors.outs[value] = module.tensor("out0", value.dtype, numel, "read_write", vec)
-        else:
-            tensors.declare(group.inputs, outputs)
+        wide = partial(_is_wide, narrow=frozenset(narrow), quad=quad)
+        tensors = Tensors(module, group, binding, wide, part, parts)
+        tensors.declare(group.inputs, outputs)
         code = Code()
         evaluator = Evaluator(module, code, tensors.mems)
-        threads = numel // 4 if quad else numel
+        width = 4 if quad else 1
+        threads = count // width
         gi, grid = module.linear(threads)
-        root = code.index(gi, threads, 0)
-        roots = [linear(lane(root, k), numel) for k in range(4)] if quad else [linear(root, numel)]
+        local = code.index(gi, threads, 0)
+        root = code.index("at", numel // width, 0) if start else local
+        roots: list[Position] = []
+        for k in range(width):
+            roots.append(linear(lane(root, k) if quad else root, numel))
+            evaluator.local[roots[-1].key] = lane(local, k) if quad else local
+        evaluator.parts = set(parts)
         results = _results(group, evaluator, outputs, roots)
         missed = {v for v in evaluator.scalar_reads if tensors.mems[v].vec == 4}
-        if missed:
-            narrow |= missed
-            for value in missed:
-                narrow |= {o for o in outputs if tensors.outs.get(o) is tensors.mems[value]}
-            if narrow & set(outputs):
-                quad, narrow = False, set()
-            continue
-        break
+        if not missed:
+            break
+        narrow |= missed
+        if any(tensors.outs[o] is tensors.mems[v] for v in missed for o in outputs):
+            quad, narrow = False, set()
     for value, texts in zip(outputs, results, strict=True):
         mem = tensors.outs[value]
         code.line(store_quad(mem, gi, texts) if quad else mem.store(gi, texts[0]))
-    body = f"  if ({gi} < {threads}u) {{\n{code.text('    ')}\n  }}"
-    return [finish(module, body, grid, op=group.title)]
+    text = code.text("    ")
+    if start and re.search(r"\bat\b", text):
+        text = f"    let at = {gi} + {start // width}u;\n{text}"
+    body = f"  if ({gi} < {threads}u) {{\n{text}\n  }}"
+    return tensors.bound(finish(module, body, grid, op=group.title))
+
+
+def _is_wide(value: Value, *, narrow: frozenset[Value], quad: bool) -> bool:
+    return quad and value not in narrow and value.type.numel % 4 == 0
 
 
 def store_quad(mem: Mem, index: str, texts: Sequence[str]) -> str:

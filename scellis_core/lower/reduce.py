@@ -19,7 +19,7 @@ from scellis_core.lower.call import Call, Scratch, finish
 from scellis_core.lower.expr import Evaluator
 from scellis_core.lower.group import Group
 from scellis_core.lower.index import Code, Ix, Position, Shape, constant, lane, linear
-from scellis_core.lower.pointwise import QUAD_DTYPES, Binding, Tensors, kernel_name, store_quad
+from scellis_core.lower.pointwise import QUAD_DTYPES, Binding, Tensors, kernel_name, over_cap, store_quad
 from scellis_core.lower.program import Limits
 from scellis_core.lower.views import cols_of, rows_of
 from scellis_core.lower.wgsl import Mem, Module, ScalarTable
@@ -89,18 +89,31 @@ class Job:
     """One kernel of a plan.
 
     Attributes:
-        rows: rows it covers, pieces counted as rows.
-        cols: elements of a row, or of a piece.
-        pieces: pieces that a row was cut into (first kernel), else 1.
+        rows, cols: what it covers of the group's rows and columns.
+        row0, col0: where that begins.
+        length: elements of a piece; ``cols`` where rows are whole.
         partial: whether it writes accumulators to scratch, not results.
         merging: whether its elements are accumulators from scratch.
+        piece0, pieces: for a partial job, where its pieces stand among all pieces of a row.
+        part, parts: elements of the space that it binds, of which tensors; all of every tensor where empty.
     """
 
     rows: int
     cols: int
-    pieces: int = 1
+    row0: int = 0
+    col0: int = 0
+    length: int = 0
     partial: bool = False
     merging: bool = False
+    piece0: int = 0
+    pieces: int = 1
+    part: tuple[int, int] = (0, 0)
+    parts: frozenset[Value] = frozenset()
+
+    @property
+    def here(self) -> int:
+        """Pieces of a row that this job makes."""
+        return -(-self.cols // self.length) if self.partial else 1
 
 
 def power(n: int) -> int:
@@ -109,18 +122,55 @@ def power(n: int) -> int:
 
 
 def reduce_calls(group: Group, limits: Limits, scalars: ScalarTable, binding: Binding) -> list[Call]:
-    """The kernels of a reduce group: one, or two where it is cut."""
+    """The kernels of a reduce group: one, or where it is cut one for the pieces and one to merge them.
+
+    Where its elements pass one binding there are more: each covers as many rows, or pieces, as a binding holds.
+    """
     alias = {group.outputs[int(o[3:])] for o in binding.alias}
     plan = plan_of(group, alias)
     pattern = group.pattern
     columns = bool(pattern) and plan.single and not pattern[-1][1]
-    pieces, length = _cut(plan, columns) if plan.single else (1, plan.cols)
     emit = _Columns if columns else _Rows
+    jobs = _jobs(plan, columns, limits)
+    return [emit(plan, job, limits, scalars, binding).call() for job in jobs]
+
+
+def _jobs(plan: Plan, columns: bool, limits: Limits) -> list[Job]:
+    """The kernels of a plan."""
+    elements = [v for _, outs in plan.passes for v in outs]
+    pieces, length = _cut(plan, columns) if plan.single else (1, plan.cols)
+    over = over_cap(plan.group, elements, limits)
+    parts = frozenset([*plan.group.aligned, *elements])
+    room = limits.max_storage_buffer_binding_size // 4 // 1024 * 1024
+    contiguous = len(plan.group.pattern) <= 2
+    if over and not columns and contiguous and plan.cols * 4 <= room:
+        unit = 1024 // gcd(plan.cols, 1024)
+        step = max(room // plan.cols // unit, 1) * unit
+        if step * plan.cols <= room:
+            return [
+                Job(n, plan.cols, row0=row, part=(row * plan.cols, n * plan.cols), parts=parts)
+                for row in range(0, plan.rows, step)
+                for n in [min(step, plan.rows - row)]
+            ]
+    if over and plan.single and contiguous and (columns or plan.rows == 1):
+        unit = 1024 // gcd(plan.rows, 1024)
+        step = max(room // plan.rows // unit, 1) * unit
+        if step * plan.rows <= room:
+            length = min(length, step)
+            made: list[Job] = []
+            total = 0
+            for col in range(0, plan.cols, step):
+                n = min(step, plan.cols - col)
+                made.append(
+                    Job(plan.rows, n, col0=col, length=length, partial=True, piece0=total,
+                        part=(col * plan.rows, n * plan.rows), parts=parts)
+                )  # fmt: skip
+                total += made[-1].here
+            return [*(replace(job, pieces=total) for job in made), Job(plan.rows, total, merging=True)]
     if pieces == 1:
-        return [emit(plan, Job(plan.rows, plan.cols), limits, scalars, binding).call()]
-    first = emit(plan, Job(plan.rows * pieces, length, pieces, partial=True), limits, scalars, binding).call()
-    second = emit(plan, Job(plan.rows, pieces, merging=True), limits, scalars, binding).call()
-    return [first, second]
+        return [Job(plan.rows, plan.cols)]
+    first = Job(plan.rows, plan.cols, length=length, partial=True, pieces=pieces)
+    return [first, Job(plan.rows, pieces, merging=True)]
 
 
 def _cut(plan: Plan, columns: bool) -> tuple[int, int]:
@@ -153,9 +203,11 @@ class _Kernel:
             self.module = Module(self.name(), self.limits, scalars=self.scalars)
             self.code = Code()
             self.scratch: list[Scratch] = []
-            self.tensors = Tensors(self.module, self.group, self.binding, self.wide)
+            self.unused: list[str] = []
+            self.tensors = Tensors(self.module, self.group, self.binding, self.wide, self.job.part, self.job.parts)
             self.declare()
             self.evaluator = Evaluator(self.module, self.code, self.tensors.mems)
+            self.evaluator.parts = set(self.job.parts)
             grid, shared = self.write()
             mems = self.tensors.mems
             missed = {v for v in self.evaluator.scalar_reads if mems[v].vec == 4}
@@ -200,7 +252,7 @@ class _Kernel:
         self.pieces: list[list[Mem]] = []
         if not (job.partial or job.merging):
             return
-        count = job.rows if job.partial else job.rows * job.cols
+        count = job.rows * (job.pieces if job.partial else job.cols)
         k = 0
         for accumulator in self.accumulators:
             mems: list[Mem] = []
@@ -208,7 +260,7 @@ class _Kernel:
                 key = f"scratch{k}"
                 k += 1
                 mems.append(self.module.tensor(key, type, count, "read_write" if job.partial else "read"))
-                if job.partial:
+                if job.partial and not job.piece0:
                     self.scratch.append((key, type, count))
             self.pieces.append(mems)
 
@@ -234,16 +286,36 @@ class _Kernel:
         reductions = set(self.plan.reductions)
         return behind([n.inputs[0] for n in reductions], set()), behind(self.plan.row_outputs, reductions)
 
-    def position(self, row: Ix, e: Ix) -> Position:
-        """The element of a row, as digits over the pattern."""
+    def shifted(self, name: str, local: Ix, start: int, size: int) -> Ix:
+        """``local + start`` as an index over the whole, its statement dropped again where nothing uses it."""
+        if not start:
+            return local
+        line = f"let {name} = {local.text} + {start}u;"
+        self.code.line(line, local.depth)
+        self.unused.append(line)
+        return self.code.index(name, size, local.depth)
+
+    def position(self, row: Ix, e: Ix, local_row: Ix | None = None, local_e: Ix | None = None) -> Position:
+        """The element of a row, as digits over the pattern; the local ones say where it lies in the part bound."""
+        code, plan, job = self.code, self.plan, self.job
         pattern = self.group.pattern
+        if not pattern:
+            return linear(row, plan.rows)
         kept: Shape = tuple([n for n, reduced in pattern if not reduced])
         summed: Shape = tuple([n for n, reduced in pattern if reduced])
-        rows = iter(self.code.digits(linear(row, self.plan.rows), kept))
-        cols = iter(self.code.digits(linear(e, self.plan.cols), summed))
-        return Position(
+        rows = iter(code.digits(linear(row, plan.rows), kept))
+        cols = iter(code.digits(linear(e, plan.cols), summed))
+        found = Position(
             tuple([n for n, _ in pattern]), tuple([next(cols) if reduced else next(rows) for _, reduced in pattern])
         )
+        if job.parts and found.key not in self.evaluator.local:
+            r, c = local_row or row, local_e or e
+            if pattern[-1][1]:
+                flat = code.add(code.mul(r, job.cols), c) if plan.rows > 1 else c
+            else:
+                flat = code.add(code.mul(c, job.rows), r)
+            self.evaluator.local[found.key] = flat
+        return found
 
     def row_position(self, row: Ix) -> Position:
         """The position of a row value."""
