@@ -1,8 +1,10 @@
 """Philox4x32-10 with named streams: in integers, in NumPy and in WGSL; the same bits everywhere.
 
-A draw is a pure function of (seed, stream, counter). The key of a stream comes from the seed and the stream's name; the
-counter's block ``c`` gives four u32 words. Element ``i`` of a draw at counter ``c`` is word ``i % 4`` of block
-``c + i // 4``.
+A draw is a pure function of (seed, stream, counter). The key of a stream comes from the seed and the stream's name; a
+block of four u32 words comes from the key and a 64-bit counter, whose words are ``(low, high, 0, 0)``. Element ``i``
+of a draw at counter ``c`` is word ``i % 4`` of block ``c + i // 4``. In a step program ``c`` is the run's counter plus
+the offset of the draw, and every micro step moves the run's counter by the same stride, so that one number is the
+whole state. Counters wrap at 2^64.
 
 Source: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011,
 https://doi.org/10.1145/2063384.2063405.
@@ -11,36 +13,44 @@ https://doi.org/10.1145/2063384.2063405.
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+ALGORITHM = "philox4x32"
+"""How checkpoints name it."""
+
+ROUNDS = 10
 _M0, _M1 = 0xD2511F53, 0xCD9E8D57
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
-_MASK = 0xFFFFFFFF
-ROUNDS = 10
+_MASK, _MASK64 = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 
-PHILOX_WGSL = """fn philox_mul(a: u32, b: u32) -> vec2<u32> {
-  let al = a & 0xffffu; let ah = a >> 16u; let bl = b & 0xffffu; let bh = b >> 16u;
-  let ll = al * bl; let lh = al * bh; let hl = ah * bl;
-  let mid = (ll >> 16u) + (lh & 0xffffu) + (hl & 0xffffu);
-  let hi = ah * bh + (lh >> 16u) + (hl >> 16u) + (mid >> 16u);
-  return vec2<u32>(hi, a * b);
+PHILOX_WGSL = """\
+fn philox_mul(a: u32, b: u32) -> vec2<u32> {
+  let al = a & 0xffffu;
+  let ah = a >> 16u;
+  let bl = b & 0xffffu;
+  let bh = b >> 16u;
+  let low = al * bl;
+  let mid = ah * bl + (low >> 16u);
+  let rest = al * bh + (mid & 0xffffu);
+  return vec2<u32>(a * b, ah * bh + (mid >> 16u) + (rest >> 16u));
 }
 fn philox4x32(counter: vec4<u32>, key: vec2<u32>) -> vec4<u32> {
   var c = counter;
   var k = key;
-  for (var r = 0u; r < 10u; r = r + 1u) {
-    let p0 = philox_mul(0xd2511f53u, c.x);
-    let p1 = philox_mul(0xcd9e8d57u, c.z);
-    c = vec4<u32>(p1.x ^ c.y ^ k.x, p1.y, p0.x ^ c.w ^ k.y, p0.y);
-    k = k + vec2<u32>(0x9e3779b9u, 0xbb67ae85u);
+  for (var i = 0u; i < 10u; i++) {
+    let m0 = philox_mul(0xd2511f53u, c.x);
+    let m1 = philox_mul(0xcd9e8d57u, c.z);
+    c = vec4<u32>(m1.y ^ c.y ^ k.x, m1.x, m0.y ^ c.w ^ k.y, m0.x);
+    k += vec2<u32>(0x9e3779b9u, 0xbb67ae85u);
   }
   return c;
 }"""
-"""The same function in WGSL, which has no 64-bit multiply."""
+"""The same function in WGSL, which has no 64-bit multiply: ``philox_mul`` is (low, high) of a product, by halves."""
 
 
 def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
@@ -62,7 +72,7 @@ def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tupl
     return c0, c1, c2, c3
 
 
-def philox_numpy(counter: NDArray[Any], key: tuple[int, int]) -> NDArray[Any]:
+def philox_numpy(counter: NDArray[Any], key: tuple[int, int]) -> NDArray[np.uint32]:
     """Many blocks at once: u32[n, 4] -> u32[n, 4]."""
     import numpy as np
 
@@ -77,17 +87,41 @@ def philox_numpy(counter: NDArray[Any], key: tuple[int, int]) -> NDArray[Any]:
 
 
 def stream_key(seed: int, stream: str) -> tuple[int, int]:
-    """The key of a named stream: the first eight bytes, little-endian, of SHA-256 over ``scellis:<seed>:<stream>``.
+    """The key of a named stream: the first eight bytes of SHA-256 over ``scellis:<seed>:<stream>`` in UTF-8.
 
     Args:
         seed: of the run, at least 0.
         stream: ``init``, ``dropout``, ``shuffle``, ``augment`` or any name a block chose.
 
     Returns:
-        Two u32 words.
+        Two u32 words, each little-endian.
     """
     raw = hashlib.sha256(f"scellis:{seed}:{stream}".encode()).digest()
     return int.from_bytes(raw[:4], "little"), int.from_bytes(raw[4:8], "little")
+
+
+def words(key: tuple[int, int], counter: int, n: int) -> list[int]:
+    """The first ``n`` words under a key from block ``counter`` on, in plain integers: what :func:`draw` gives."""
+    found: list[int] = []
+    for block in range(counter, counter + blocks_of(n)):
+        found += philox4x32((block & _MASK, (block >> 32) & _MASK, 0, 0), key)
+    return found[:n]
+
+
+def blocks_of(n: int) -> int:
+    """Blocks that ``n`` words take: by so much a draw moves the counter."""
+    return -(-n // 4)
+
+
+def draw(key: tuple[int, int], counter: int, n: int) -> NDArray[np.uint32]:
+    """u32[n] random words under a key from block ``counter`` on."""
+    import numpy as np
+
+    blocks = np.arange(blocks_of(n), dtype=np.uint64) + np.uint64(counter & _MASK64)
+    counters = np.zeros((len(blocks), 4), np.uint32)
+    counters[:, 0] = blocks & np.uint64(_MASK)
+    counters[:, 1] = blocks >> np.uint64(32)
+    return philox_numpy(counters, key).reshape(-1)[:n]
 
 
 def bits(seed: int, stream: str, counter: int, n: int) -> NDArray[np.uint32]:
@@ -95,35 +129,28 @@ def bits(seed: int, stream: str, counter: int, n: int) -> NDArray[np.uint32]:
     return draw(stream_key(seed, stream), counter, n)
 
 
-def draw(key: tuple[int, int], counter: int, n: int) -> NDArray[np.uint32]:
-    """u32[n] random words under a key from block ``counter`` on."""
-    import numpy as np
-
-    blocks = np.arange((n + 3) // 4, dtype=np.uint64) + np.uint64(counter)
-    words = np.zeros((len(blocks), 4), np.uint32)
-    words[:, 0] = blocks & np.uint64(_MASK)
-    words[:, 1] = blocks >> np.uint64(32)
-    return philox_numpy(words, key).reshape(-1)[:n]
-
-
 def uniform(seed: int, stream: str, counter: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """f32 in [0, 1), 24 bits each: the same values that a kernel draws."""
+    """f32[shape] in [0, 1), 24 bits each: the same values that a kernel draws."""
     import numpy as np
 
-    n = int(np.prod(shape, dtype=np.int64))
-    return ((bits(seed, stream, counter, n) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)).reshape(shape)
+    drawn = bits(seed, stream, counter, math.prod(shape)) >> np.uint32(8)
+    return (drawn.astype(np.float32) * np.float32(2.0**-24)).reshape(shape)
 
 
 def uniform64(seed: int, stream: str, counter: int, n: int) -> NDArray[np.float64]:
-    """f64[n] in [0, 1), 53 bits each, from two words: high then low."""
+    """f64[n] in [0, 1), 53 bits each, from two words: 27 bits of the first above 26 of the second."""
     import numpy as np
 
-    words = bits(seed, stream, counter, 2 * n).reshape(n, 2).astype(np.uint64)
-    return ((words[:, 0] >> np.uint64(5)).astype(np.float64) * 67108864.0 + (words[:, 1] >> np.uint64(6)).astype(np.float64)) / 2.0**53
+    drawn = bits(seed, stream, counter, 2 * n).reshape(n, 2).astype(np.uint64)
+    high, low = drawn[:, 0] >> np.uint64(5), drawn[:, 1] >> np.uint64(6)
+    return ((high << np.uint64(26)) | low).astype(np.float64) * 2.0**-53
 
 
 def normal(seed: int, stream: str, counter: int, n: int) -> NDArray[np.float64]:
-    """f64[n] standard normal by Box-Muller over pairs of 53-bit uniforms; takes ``2 * ceil(n / 2)`` of them."""
+    """f64[n] standard normal by Box-Muller: each block gives two uniforms, and those two numbers.
+
+    The words are the same everywhere; the last bit of logarithm and cosine is the platform's.
+    """
     import numpy as np
 
     pairs = uniform64(seed, stream, counter, 2 * ((n + 1) // 2)).reshape(-1, 2)
@@ -133,8 +160,11 @@ def normal(seed: int, stream: str, counter: int, n: int) -> NDArray[np.float64]:
 
 
 def permutation(seed: int, stream: str, counter: int, n: int) -> NDArray[np.int64]:
-    """i64[n]: the order of 64-bit keys drawn for 0 .. n - 1 (first word high), ties by index."""
+    """i64[n]: 0 .. n - 1 in the order of their 64-bit keys, equal keys by index.
+
+    The key of ``i`` is ``words[2 i] << 32 | words[2 i + 1]``; so a permutation takes ``ceil(n / 2)`` blocks.
+    """
     import numpy as np
 
-    words = bits(seed, stream, counter, 2 * n).reshape(n, 2).astype(np.uint64)
-    return np.argsort((words[:, 0] << np.uint64(32)) | words[:, 1], kind="stable")
+    drawn = bits(seed, stream, counter, 2 * n).reshape(n, 2).astype(np.uint64)
+    return np.argsort((drawn[:, 0] << np.uint64(32)) | drawn[:, 1], kind="stable")

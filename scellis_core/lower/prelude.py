@@ -9,6 +9,7 @@ operands are widened around the call. ``philox`` is the random generator.
 from __future__ import annotations
 
 from scellis_core.errors import IRError, nearest
+from scellis_core.rng import PHILOX_WGSL
 
 PRELUDE: dict[str, str] = {
     "isfinite": """\
@@ -97,40 +98,19 @@ fn sc_pow(x: f32, y: f32) -> f32 {
   let based = select(valued, zero, a == 0.0f);
   return select(based, 1.0f, y == 0.0f);
 }""",
-    # Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011): Philox4x32-10. The counter
-    # is (hi, lo) + offset + block as 64 bits; mulhilo gives (low, high) of a 32 by 32 bit product.
-    "mulhilo": """\
-fn sc_mulhilo(a: u32, b: u32) -> vec2<u32> {
-  let al = a & 0xffffu;
-  let ah = a >> 16u;
-  let bl = b & 0xffffu;
-  let bh = b >> 16u;
-  let low = al * bl;
-  let mid = ah * bl + (low >> 16u);
-  let rest = al * bh + (mid & 0xffffu);
-  return vec2<u32>(a * b, ah * bh + (mid >> 16u) + (rest >> 16u));
-}""",
+    "philox4x32": PHILOX_WGSL,
+    # The block's counter is (hi, lo) + offset + block as 64 bits.
     "philox": """\
 fn philox(block: u32, offset: u32, lo: u32, hi: u32, key0: u32, key1: u32) -> vec4<u32> {
   let first = lo + offset;
-  let c0 = first + block;
-  let carry = select(0u, 1u, first < lo) + select(0u, 1u, c0 < first);
-  var c = vec4<u32>(c0, hi + carry, 0u, 0u);
-  var k0 = key0;
-  var k1 = key1;
-  for (var i = 0u; i < 10u; i++) {
-    let m0 = sc_mulhilo(0xd2511f53u, c.x);
-    let m1 = sc_mulhilo(0xcd9e8d57u, c.z);
-    c = vec4<u32>(m1.y ^ c.y ^ k0, m1.x, m0.y ^ c.w ^ k1, m0.x);
-    k0 += 0x9e3779b9u;
-    k1 += 0xbb67ae85u;
-  }
-  return c;
+  let low = first + block;
+  let carry = select(0u, 1u, first < lo) + select(0u, 1u, low < first);
+  return philox4x32(vec4<u32>(low, hi + carry, 0u, 0u), vec2<u32>(key0, key1));
 }""",
 }
-"""Helper name -> WGSL text. ``philox`` is called by that name, the others as ``sc_<name>``."""
+"""Helper name -> WGSL text. ``philox`` and ``philox4x32`` are called by those names, the others as ``sc_<name>``."""
 
-CALLS: dict[str, tuple[str, ...]] = {"tanh": ("expm1",), "philox": ("mulhilo",)}
+CALLS: dict[str, tuple[str, ...]] = {"tanh": ("expm1",), "philox": ("philox4x32",)}
 """The helpers that a helper calls."""
 
 

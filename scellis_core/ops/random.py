@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,18 +27,12 @@ def _oracle(arrays: Sequence[Array], attrs: Attrs) -> Sequence[Array]:
     """Word ``i % 4`` of the block at ``counter + offset + i // 4``; ``arrays`` hold the four scalars."""
     import numpy as np
 
-    from scellis_core.rng import philox_numpy
+    from scellis_core.rng import draw
 
     low, high, key0, key1 = (int(a) for a in arrays)
     shape = shape_attr(attrs)
-    count = int(np.prod(shape, dtype=np.int64))
     first = (high << 32 | low) + int_attr(attrs, "offset")
-    at = np.uint64(first % 2**64) + np.arange((count + 3) // 4, dtype=np.uint64)
-    counter = np.zeros((len(at), 4), np.uint32)
-    counter[:, 0] = at & np.uint64(0xFFFFFFFF)
-    counter[:, 1] = at >> np.uint64(32)
-    words = philox_numpy(counter, (key0, key1))
-    return [np.asarray(words, np.int64).ravel()[:count].reshape(shape)]
+    return [np.asarray(draw((key0, key1), first, math.prod(shape)), np.int64).reshape(shape)]
 
 
 def _sample(rng: Rng) -> list[tuple[list[Array], dict[str, Any]]]:
