@@ -270,6 +270,7 @@ RULES: dict[str, Callable[[Evaluator, Node, Position], Text]] = {
     "iota": Evaluator.iota,
     "philox": Evaluator.philox,
     "reshape": Evaluator.reshape,
+    "stop_gradient": Evaluator.reshape,
     "broadcast": Evaluator.broadcast,
     "permute": Evaluator.permute,
     "slice": Evaluator.slice,

@@ -84,6 +84,7 @@ class Fuser:
         for node in reversed(self.a.graph.nodes):
             if self.a.computed(node):
                 self._place(node)
+        self._clear_with_readers()
         return self._order()
 
     # -- the order of groups ---------------------------------------------------------------------------------
@@ -295,10 +296,7 @@ class Fuser:
 
     def _join_as_output(self, node: Node, groups: list[Draft], uses: dict[int, list[tuple[Node, Relation]]]) -> bool:
         """Join the earliest group that can also write the node's result."""
-        candidates = sorted(groups, key=lambda d: d.anchor)
-        if not groups:
-            candidates = self._zeroed(node)
-        for draft in candidates:
+        for draft in sorted(groups, key=lambda d: d.anchor):
             if draft.kind not in ("pointwise", "reduce") or not self._legal(node, draft, groups):
                 continue
             level = self._fit(node, draft, uses.get(draft.id, []), kept=True)
@@ -307,16 +305,39 @@ class Fuser:
                 return True
         return False
 
-    def _zeroed(self, node: Node) -> list[Draft]:
-        """For a value that is only stored: groups of its size that read the tensor it replaces."""
-        if len(node.outputs) != 1 or self.a.reads[node]:
-            return []
-        out: list[Draft] = []
-        for store in self.a.stores.get(node.outputs[0], []):
-            leaf = self.leaves.get(str(store.attrs["name"]))
-            if leaf is not None and self._read_first(leaf):
-                out += self.leaf_readers.get(leaf, {}).values()
-        return [d for d in out if d.kind == "pointwise" and d.space == node.outputs[0].type.numel]
+    def _clear_with_readers(self) -> None:
+        """Let groups that read a tensor for the last time also write the constant that is stored to it."""
+        for draft in list(self.drafts.values()):
+            if draft.kind != "pointwise" or len(draft.stores) != 1 or any(self.a.reads[n] for n in draft.levels):
+                continue
+            value, name = draft.stores[0]
+            leaf = self.leaves.get(name)
+            if leaf is None or not self._read_first(leaf) or len(draft.outputs) > 1 or self.a.uses.get(value):
+                continue
+            readers = list(self.leaf_readers.get(leaf, {}).values())
+            for reader in readers:
+                others = [r for r in readers if r is not reader]
+                if (
+                    reader.kind == "pointwise"
+                    and reader.space == draft.space
+                    and not any(self._reaches(reader, other) for other in others)
+                    and self._bindings(reader) < self.limits.max_storage_buffers_per_shader_stage
+                    and self._alone(reader, leaf)
+                ):
+                    reader.reach &= ~(1 << draft.id)
+                    self._absorb(reader, draft)
+                    for other in others:
+                        self._link(other, reader)
+                    break
+
+    def _alone(self, draft: Draft, leaf: Value) -> bool:
+        """Whether a group reads a tensor only where each element writes."""
+        return all(
+            relation == "same" and level == "element"
+            for node, level in draft.levels.items()
+            for value, relation in self.a.reads[node]
+            if value is leaf
+        )
 
     def _fit(self, node: Node, draft: Draft, uses: list[tuple[Node, Relation]], *, kept: bool = False) -> Level | None:
         """The level at which a group can hold a node, turning it into a row group where that is needed."""

@@ -8,6 +8,7 @@ distinct expression named once and placed in the outermost block where its opera
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from functools import lru_cache
 from math import gcd
@@ -292,6 +293,24 @@ class Code:
                 out.append(self.add(constant(start), self.mul(ix, step)))
         wide = [(p[1], ix) for p, ix in zip(parts, out, strict=True) if p[1] != 1]
         return Position(tuple([w[0] for w in wide]), tuple([w[1] for w in wide]))
+
+
+_LET = re.compile(r"\s*let (\w+) = ")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+def without_unused(text: str) -> str:
+    """WGSL statements without the ``let``s that nothing after them names, so that parts of one kernel that differ
+    only in where they begin become one text.
+    """
+    used: set[str] = set()
+    kept: list[str] = []
+    for line in reversed(text.split("\n")):
+        found = _LET.match(line)
+        if found is None or found[1] in used:
+            used.update(_WORD.findall(line))
+            kept.append(line)
+    return "\n".join(reversed(kept))
 
 
 def plain(shape: Shape) -> Shape:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,7 +10,7 @@ from scellis_core.ir import DTYPES, Value
 from scellis_core.lower.call import Call, finish
 from scellis_core.lower.expr import Evaluator
 from scellis_core.lower.group import Group
-from scellis_core.lower.index import Code, Position, lane, linear
+from scellis_core.lower.index import Code, Position, constant, lane, linear, without_unused
 from scellis_core.lower.program import ALIGN, Limits
 from scellis_core.lower.wgsl import Mem, Module, ScalarTable
 
@@ -80,7 +79,9 @@ class Tensors:
             start, numel = self.part
             size = DTYPES[value.dtype]
             self.spans[key] = (start * size, numel * size)
-        return self.module.tensor(key, value.dtype, numel, "read_write" if write else "read", 4 if self.wide(value) else 1)
+        return self.module.tensor(
+            key, value.dtype, numel, "read_write" if write else "read", 4 if self.wide(value) else 1
+        )
 
     def bound(self, call: Call) -> Call:
         """The call with the parts that it binds."""
@@ -133,7 +134,7 @@ def _part(
     narrow: set[Value] = set()
     while True:
         module = Module(kernel_name(group), limits, scalars=scalars)
-        wide = partial(_is_wide, narrow=frozenset(narrow), quad=quad)
+        wide = partial(_is_wide, narrow=frozenset(narrow), parts=parts, quad=quad)
         tensors = Tensors(module, group, binding, wide, part, parts)
         tensors.declare(group.inputs, outputs)
         code = Code()
@@ -142,7 +143,7 @@ def _part(
         threads = count // width
         gi, grid = module.linear(threads)
         local = code.index(gi, threads, 0)
-        root = code.index("at", numel // width, 0) if start else local
+        root = code.add(constant(start // width), local)
         roots: list[Position] = []
         for k in range(width):
             roots.append(linear(lane(root, k) if quad else root, numel))
@@ -158,15 +159,13 @@ def _part(
     for value, texts in zip(outputs, results, strict=True):
         mem = tensors.outs[value]
         code.line(store_quad(mem, gi, texts) if quad else mem.store(gi, texts[0]))
-    text = code.text("    ")
-    if start and re.search(r"\bat\b", text):
-        text = f"    let at = {gi} + {start // width}u;\n{text}"
+    text = without_unused(code.text("    ")) if start else code.text("    ")
     body = f"  if ({gi} < {threads}u) {{\n{text}\n  }}"
     return tensors.bound(finish(module, body, grid, op=group.title))
 
 
-def _is_wide(value: Value, *, narrow: frozenset[Value], quad: bool) -> bool:
-    return quad and value not in narrow and value.type.numel % 4 == 0
+def _is_wide(value: Value, *, narrow: frozenset[Value], parts: frozenset[Value], quad: bool) -> bool:
+    return quad and value not in narrow and (value in parts or value.type.numel % 4 == 0)
 
 
 def store_quad(mem: Mem, index: str, texts: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import gcd
+from typing import TypedDict
 
 from scellis_core.ir import Node, Value
 from scellis_core.lower.accum import Accumulator
@@ -14,6 +15,9 @@ from scellis_core.lower.views import cols_of, rows_of
 
 WORKGROUPS = 1024
 """First-pass workgroups that a cut reduction aims at."""
+
+STEP = 128
+"""Elements between places where a binding may begin, for any dtype."""
 
 
 @dataclass
@@ -78,6 +82,7 @@ class Job:
         merging: whether its elements are accumulators from scratch.
         piece0, pieces: for a partial job, where its pieces stand among all pieces of a row.
         part, parts: elements of the space that it binds, of which tensors; all of every tensor where empty.
+        skip: elements of the part before its first.
     """
 
     rows: int
@@ -91,16 +96,12 @@ class Job:
     pieces: int = 1
     part: tuple[int, int] = (0, 0)
     parts: frozenset[Value] = frozenset()
+    skip: int = 0
 
     @property
     def here(self) -> int:
         """Pieces of a row that this job makes."""
         return -(-self.cols // self.length) if self.partial else 1
-
-
-def power(n: int) -> int:
-    """The next power of two."""
-    return 1 << max(n - 1, 0).bit_length()
 
 
 def jobs_of(plan: Plan, columns: bool, limits: Limits) -> list[Job]:
@@ -111,34 +112,41 @@ def jobs_of(plan: Plan, columns: bool, limits: Limits) -> list[Job]:
     parts = frozenset([*plan.group.aligned, *elements])
     room = limits.max_storage_buffer_binding_size // 4 // 1024 * 1024
     contiguous = len(plan.group.pattern) <= 2
-    if over and not columns and contiguous and plan.cols * 4 <= room:
-        unit = 1024 // gcd(plan.cols, 1024)
-        step = max(room // plan.cols // unit, 1) * unit
-        if step * plan.cols <= room:
-            return [
-                Job(n, plan.cols, row0=row, part=(row * plan.cols, n * plan.cols), parts=parts)
-                for row in range(0, plan.rows, step)
-                for n in [min(step, plan.rows - row)]
-            ]
-    if over and plan.single and contiguous and (columns or plan.rows == 1):
-        unit = 1024 // gcd(plan.rows, 1024)
-        step = max(room // plan.rows // unit, 1) * unit
-        if step * plan.rows <= room:
-            length = min(length, step)
-            made: list[Job] = []
-            total = 0
-            for col in range(0, plan.cols, step):
-                n = min(step, plan.cols - col)
-                made.append(
-                    Job(plan.rows, n, col0=col, length=length, partial=True, piece0=total,
-                        part=(col * plan.rows, n * plan.rows), parts=parts)
-                )  # fmt: skip
-                total += made[-1].here
-            return [*(replace(job, pieces=total) for job in made), Job(plan.rows, total, merging=True)]
+    if over and not columns and contiguous and plan.cols + STEP <= room:
+        unit = STEP // gcd(plan.cols, STEP)
+        step = (room - STEP) // plan.cols
+        step -= step % unit if step >= unit else 0
+        return [
+            Job(n, plan.cols, row0=row, parts=parts, **_part(row * plan.cols, n * plan.cols))
+            for row in range(0, plan.rows, step)
+            for n in [min(step, plan.rows - row)]
+        ]
+    if over and plan.single and contiguous and (columns or plan.rows == 1) and 4 * plan.rows + STEP <= room:
+        step = (room - STEP) // plan.rows // 4 * 4
+        length = min(length, step)
+        made: list[Job] = []
+        total = 0
+        for col in range(0, plan.cols, step):
+            n = min(step, plan.cols - col)
+            job = Job(plan.rows, n, col0=col, length=length, partial=True, piece0=total, parts=parts)
+            made.append(replace(job, **_part(col * plan.rows, n * plan.rows)))
+            total += made[-1].here
+        return [*(replace(job, pieces=total) for job in made), Job(plan.rows, total, merging=True)]
     if pieces == 1:
         return [Job(plan.rows, plan.cols)]
     first = Job(plan.rows, plan.cols, length=length, partial=True, pieces=pieces)
     return [first, Job(plan.rows, pieces, merging=True)]
+
+
+class _Part(TypedDict):
+    part: tuple[int, int]
+    skip: int
+
+
+def _part(start: int, count: int) -> _Part:
+    """The binding of ``count`` elements from ``start``: from an aligned element on."""
+    skip = start % STEP
+    return {"part": (start - skip, count + skip), "skip": skip}
 
 
 def _cut(plan: Plan, columns: bool) -> tuple[int, int]:

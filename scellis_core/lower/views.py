@@ -16,7 +16,7 @@ Kind = Literal["buffer", "free", "view", "pointwise", "reduce", "family", "store
 
 BUFFERS = frozenset({"load", "param", "state"})
 FREE = frozenset({"const", "iota", "scalar", "philox"})
-VIEWS = frozenset({"broadcast", "reshape", "permute", "slice", "pad", "concat", "take", "pick"})
+VIEWS = frozenset({"broadcast", "reshape", "permute", "slice", "pad", "concat", "take", "pick", "stop_gradient"})
 CHEAP = frozenset({"lt", "le", "eq", "ne", "and", "or", "not", "neg", "isfinite"})
 """Ops worth repeating in every consumer rather than keeping their result, where they read one tensor."""
 
@@ -101,7 +101,7 @@ def compose(outer: Relation, inner: Relation) -> Relation:
 def view_relations(node: Node) -> list[tuple[Value, Relation]]:
     """How a view reads each of its operands."""
     op, inputs = node.op, node.inputs
-    if op == "reshape":
+    if op in ("reshape", "stop_gradient"):
         return [(inputs[0], "same")]
     if op == "broadcast":
         source, target = inputs[0].shape, node.outputs[0].shape
@@ -116,7 +116,7 @@ def view_relations(node: Node) -> list[tuple[Value, Relation]]:
 
 def is_alias(node: Node) -> bool:
     """Whether a node's result has its operand's bytes in the same order."""
-    if node.op == "reshape":
+    if node.op in ("reshape", "stop_gradient"):
         return True
     return node.op == "broadcast" and node.inputs[0].type.numel == node.outputs[0].type.numel
 
