@@ -93,8 +93,9 @@ def named(code: Code, parts: Sequence[str]) -> tuple[str, ...]:
 
 
 class Shared:
-    """Shared arrays of one kernel, one for each WGSL type and use within a pass; passes alternate between two sets
-    so that one barrier separates a pass's reads from the next one's writes.
+    """Shared arrays of one kernel, one for each WGSL type and use within a pass.
+
+    Passes alternate between two sets, so that one barrier separates a pass's reads from the next one's writes.
     """
 
     def __init__(self, size: int) -> None:
@@ -129,7 +130,8 @@ def tree(
     Args:
         code: where it is written (a block that every thread of the workgroup runs).
         shared: arrays.
-        accumulators, parts: what each thread has.
+        accumulators: the reductions.
+        parts: what each thread has of each.
         team: a power of two.
         stride: distance in local index between neighbours of a team.
         lane: expression: the thread's place in its team.

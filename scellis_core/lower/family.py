@@ -58,8 +58,7 @@ Operands = tuple[Operand, ...]
 
 def matmul_spec(node: Node, operands: Operands) -> MatmulSpec:
     """A product over strided operands; a batch whose second operand is one matrix becomes rows where it can."""
-    a, b = node.inputs
-    out = node.outputs[0]
+    a, out = node.inputs[0], node.outputs[0]
     ta, tb = bool(node.attrs.get("transpose_a", False)), bool(node.attrs.get("transpose_b", False))
     m, n = out.shape[-2], out.shape[-1]
     k = a.shape[-2] if ta else a.shape[-1]

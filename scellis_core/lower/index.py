@@ -98,6 +98,7 @@ class Code:
 
     @property
     def depth(self) -> int:
+        """How deep the current block is."""
         return len(self.blocks) - 1
 
     def name(self, prefix: str = "v") -> str:
@@ -300,8 +301,9 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def without_unused(text: str) -> str:
-    """WGSL statements without the ``let``s that nothing after them names, so that parts of one kernel that differ
-    only in where they begin become one text.
+    """WGSL statements without the ``let`` statements that nothing after them names.
+
+    Parts of one kernel that differ only in where they begin become one text.
     """
     used: set[str] = set()
     kept: list[str] = []

@@ -89,8 +89,12 @@ def random_graph(seed: int, *, size: int = 14, limit: int = 6000) -> tuple[Graph
             return emit("pad", [x], low=low, high=high, value=0.5)
         if kind == 12 and ndim:
             axis = int(rng.integers(0, ndim))
-            others = [v for v in pool if v.ndim == ndim and v.dtype == "f32"
-                      and all(a == b or k == axis for k, (a, b) in enumerate(zip(v.shape, x.shape, strict=True)))]  # fmt: skip
+            others = [
+                v
+                for v in pool
+                if v.ndim == ndim
+                and all(a == b or k == axis for k, (a, b) in enumerate(zip(v.shape, x.shape, strict=True)))
+            ]
             parts = [x, others[rng.integers(0, len(others))]]
             if sum(p.type.numel for p in parts) > limit:
                 return None
