@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from scellis_core.autodiff import gradients
 from scellis_core.blocks import InputSpec, ParamInfo, Slot
+from scellis_core.compile.support import check_supported
 from scellis_core.compile.update import REPORT, Unit, UpdatePlan, build_apply, needs_tensors
 from scellis_core.errors import RecordError
 from scellis_core.ir import Graph, Type, Value, digest
@@ -70,6 +71,7 @@ def compile_run(
         RecordError: if the record asks for what this version does not compile.
         DeviceError: if a tensor or kernel passes the device's limits.
     """
+    check_supported(run)
     lowered: dict[str, Lowered] = {}
     for mode, sizes in (("train", train), ("eval", evaluate), ("predict", predict)):
         for batch in dict.fromkeys(sizes):

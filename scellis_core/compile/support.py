@@ -1,0 +1,38 @@
+"""What a record may ask for and this version does not compile: refused by name, never ignored."""
+
+from __future__ import annotations
+
+from scellis_core.errors import RecordError
+from scellis_core.model import ResolvedRun
+
+
+def check_supported(run: ResolvedRun) -> None:
+    """Refuse the keys that the schema knows and the compiler does not serve yet.
+
+    Raises:
+        RecordError: at the first such key, with what to write instead.
+    """
+    spec, record = run.record.spec, run.record
+    refusals = (
+        (spec.precision.policy != "f32", "precision.policy", "f32", spec.precision.policy, "policy: f32"),
+        (spec.precision.loss_scaling != "none", "precision.loss_scaling", "none in f32", "loss scaling", "loss_scaling: none"),
+        (bool(run.groups), "optimizer.groups", "one set of parameters for all weights", "groups", "leaving groups out"),
+        (bool(run.wrappers), "wrappers", "no wrappers", "wrappers", "leaving wrappers out"),
+        (run.averaging is not None, "averaging", "no averaging", "averaging", "leaving averaging out"),
+        (spec.remat.blocks != "none", "remat", "none", "rematerialisation", "remat: none"),
+        (bool(spec.unfreeze), "unfreeze", "weights that stay frozen", "unfreezing", "leaving unfreeze out"),
+    )
+    for found, path, expected, got, hint in refusals:
+        if found:
+            raise RecordError(record.where(path), f"{expected} (this version does no other)", got, hint)
+    optimizer = run.optimizer[0] if run.optimizer else None
+    if optimizer is not None:
+        asks = (
+            (optimizer.passes > 1, "one gradient pass a step"),
+            (optimizer.fallback is not None, "one optimizer for all weights"),
+            (optimizer.eval_weights is not None, "evaluation on the trained weights themselves"),
+        )
+        for found, expected in asks:
+            if found:
+                where = record.where("optimizer.block_id")
+                raise RecordError(where, f"{expected} (this version does no other)", optimizer.id, "another optimizer")
