@@ -28,9 +28,10 @@ class TorchPeer:
         weights: initial weights by our paths.
         session: whose batches are taken, from its first update on.
         device: where to run; CUDA where None.
+        dtype: of weights and activations; float32 where None.
     """
 
-    def __init__(self, config: Any, weights: dict[str, np.ndarray], session: Any, device: Any = None) -> None:
+    def __init__(self, config: Any, weights: dict[str, np.ndarray], session: Any, device: Any = None, dtype: Any = None) -> None:
         import torch
 
         self.torch, self.config, self.session = torch, config, session
@@ -38,7 +39,7 @@ class TorchPeer:
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
         self.w = {
-            n: torch.tensor(a, dtype=torch.float32, device=self.device, requires_grad=True) for n, a in weights.items()
+            n: torch.tensor(a, dtype=dtype or torch.float32, device=self.device, requires_grad=True) for n, a in weights.items()
         }
         params = session.run.optimizer[1]
         self.optimizer = torch.optim.AdamW(
@@ -83,6 +84,13 @@ class TorchPeer:
         """One step; the loss as a tensor."""
         x, y = self.batch(self.step)
         self.step += 1
+        return self._update(x, y)
+
+    def update_on(self, x: np.ndarray, y: np.ndarray) -> Any:
+        """One step on these token ids and targets."""
+        return self._update(*(self.torch.tensor(a, dtype=self.torch.long, device=self.device) for a in (x, y)))
+
+    def _update(self, x: Any, y: Any) -> Any:
         self.optimizer.zero_grad(set_to_none=True)
         logits = self.forward(x)
         loss = self.torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten())
