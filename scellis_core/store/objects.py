@@ -16,7 +16,7 @@ _CHUNK = 1 << 20
 
 
 def at(point: str) -> None:
-    """Called between the steps of writing (``write``, ``fsync``, ``rename``, ``row``); tests replace it to stop there."""
+    """Called after each step of writing: ``write``, ``fsync``, ``rename``, ``row``; tests replace it to stop there."""
 
 
 class Objects:
@@ -43,38 +43,40 @@ class Objects:
     def __contains__(self, digest: str) -> bool:
         return self.path(digest).is_file()
 
-    def put(self, data: bytes | Iterable[bytes]) -> str:
-        """Store bytes (or chunks of them) and return the digest; an object that is there stays as it is.
+    def put(self, data: bytes | Iterable[bytes | memoryview]) -> str:
+        """Store bytes (or chunks of them) and return the digest; an intact object stays as it is.
 
         Raises:
             StoreError: if the disk refuses; nothing half-written is left.
         """
-        folder = self.root / "tmp"
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder)
-        temporary = Path(name)
+        temporary: Path | None = None
         try:
+            folder = _make(self.root / "tmp")
+            handle, name = tempfile.mkstemp(dir=folder)
+            temporary = Path(name)
             hasher = hashlib.sha256()
             with os.fdopen(handle, "wb") as file:
                 for chunk in (data,) if isinstance(data, bytes) else data:
                     hasher.update(chunk)
                     file.write(chunk)
-                at("write")
                 file.flush()
+                at("write")
                 os.fsync(file.fileno())
             at("fsync")
             digest = "sha256:" + hasher.hexdigest()
             target = self.path(digest)
-            if target.exists() and self._intact(target, digest):
-                temporary.unlink()
-                return digest
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(temporary, target)
-            _sync_folder(target.parent)
-            at("rename")
+            if not self._intact(target, digest):
+                _make(target.parent)
+                os.replace(temporary, target)
+                _sync(target.parent)
+                at("rename")
         except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise StoreError(f"store {self.root}", "a disk that takes the object", str(error), "another --store") from error
+            raise StoreError(
+                f"store {self.root}", "a disk that takes the object", str(error), "another --store"
+            ) from error
+        finally:
+            if temporary is not None:
+                temporary.unlink(missing_ok=True)
         return digest
 
     def get(self, digest: str) -> bytes:
@@ -87,47 +89,79 @@ class Objects:
         try:
             data = path.read_bytes()
         except FileNotFoundError:
-            raise StoreError(f"object {digest}", f"a file {path}", "none", "another checkpoint of the run") from None
+            raise _bad(digest, f"a file {path}", "none") from None
+        except OSError as error:
+            raise _bad(digest, f"a readable file {path}", str(error)) from error
         found = "sha256:" + hashlib.sha256(data).hexdigest()
         if found != digest:
-            raise StoreError(f"object {digest}", "bytes of that digest", f"{len(data)} bytes of {found}", "another checkpoint of the run")
+            raise _bad(digest, "bytes of that digest", f"{len(data)} bytes of {found}")
         return data
 
     def verify(self, digest: str) -> None:
-        """Raise StoreError unless the object is there and intact, without holding it in memory."""
-        path = self.path(digest)
-        if not path.is_file() or not self._intact(path, digest):
+        """Read an object through without holding it in memory.
+
+        Raises:
+            StoreError: if it is missing or damaged.
+        """
+        if not self._intact(self.path(digest), digest):
             self.get(digest)
 
     @staticmethod
     def _intact(path: Path, digest: str) -> bool:
         hasher = hashlib.sha256()
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                hasher.update(chunk)
+        try:
+            with path.open("rb") as file:
+                while chunk := file.read(_CHUNK):
+                    hasher.update(chunk)
+        except OSError:
+            return False
         return "sha256:" + hasher.hexdigest() == digest
 
     def all(self) -> Iterator[str]:
-        """Digests of every object."""
+        """Digests of every object, in order."""
         for path in sorted((self.root / "sha256").glob("??/*")):
-            yield f"sha256:{path.parent.name}{path.name}"
+            digest = f"sha256:{path.parent.name}{path.name}"
+            if _DIGEST.match(digest):
+                yield digest
 
-    def remove(self, digest: str) -> int:
-        """Delete an object; returns its size in bytes."""
-        path = self.path(digest)
-        size = path.stat().st_size
-        path.unlink()
-        return size
+    def remove(self, digest: str) -> None:
+        """Delete an object, where it is there.
+
+        Raises:
+            StoreError: if the file cannot be deleted.
+        """
+        try:
+            self.path(digest).unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"object {digest}", "a file that can be deleted", str(error)) from error
 
     def clear_temporary(self, older_than: float) -> int:
-        """Delete what killed writers left (last changed before that time); returns how many files."""
-        stale = [p for p in (self.root / "tmp").glob("*") if p.stat().st_mtime < older_than]
-        for path in stale:
-            path.unlink(missing_ok=True)
-        return len(stale)
+        """Delete what killed writers left (last changed at that time or before); returns how many files."""
+        cleared = 0
+        for path in (self.root / "tmp").glob("*"):
+            try:
+                if path.stat().st_mtime <= older_than:
+                    path.unlink()
+                    cleared += 1
+            except FileNotFoundError:
+                continue
+        return cleared
 
 
-def _sync_folder(folder: Path) -> None:
+def _bad(digest: str, expected: str, got: str) -> StoreError:
+    return StoreError(f"object {digest}", expected, got, "another checkpoint, or the file again from a copy")
+
+
+def _make(folder: Path) -> Path:
+    """Make a folder and what lies above it, each entry on the disk before the next."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync(folder.parent)
+    return folder
+
+
+def _sync(folder: Path) -> None:
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)

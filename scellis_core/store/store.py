@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import secrets
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,191 +16,258 @@ from scellis_core.record import Record
 from scellis_core.store import objects, process, tensors
 from scellis_core.store.database import Database
 from scellis_core.store.objects import Objects
+from scellis_core.store.rows import Checkpoint, CheckpointRow, RunRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+MetricRow = tuple[int, int, str, float]
+"""Step, epoch, name, value."""
 
-@dataclass(frozen=True)
-class RunRow:
-    """A run as the store knows it. ``state``: running, finished, failed (with ``error``) or interrupted."""
-
-    id: str
-    model: str
-    record: str
-    record_digest: str
-    base: str
-    state: str
-    error: str
-    created: float
-    updated: float
-    device: str
-    tier: str
-    environment: Mapping[str, Any]
-    dataset: str
-    epoch: int
-    step: int
-    total: int
-    skipped: int
-
-
-@dataclass(frozen=True)
-class CheckpointRow:
-    """A checkpoint's place: ``bundle`` is the digest of its JSON, ``weights`` that of the tensors."""
-
-    id: int
-    run: str
-    step: int
-    epoch: int
-    bundle: str
-    weights: str
-    best: bool
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """The bundle: all that a run needs to go on as if it had not stopped.
-
-    Attributes:
-        weights, optimizer_state: objects (safetensors) by digest.
-        weights_digest: over names, dtypes, shapes and bytes.
-        rng_state: ``{"algorithm": "philox4x32", "counter": n}``.
-        epoch, step: updates done; ``cursor``: updates within the epoch.
-        scheduler, scaler: their states.
-        loop: best metrics, stop rule and counts.
-        record: digest of the record.
-        metrics: newest value of each.
-    """
-
-    weights: str
-    optimizer_state: str
-    weights_digest: str
-    rng_state: Mapping[str, Any]
-    epoch: int
-    step: int
-    cursor: int
-    record: str
-    metrics: Mapping[str, float]
-    scheduler: Mapping[str, float] = field(default_factory=dict[str, float])
-    scaler: Mapping[str, float] = field(default_factory=dict[str, float])
-    loop: Mapping[str, Any] = field(default_factory=dict[str, Any])
+_RUNS = """
+SELECT runs.*,
+  (SELECT facts FROM environments WHERE run = runs.id ORDER BY id DESC LIMIT 1) AS environment,
+  (SELECT dataset FROM run_datasets WHERE run = runs.id ORDER BY rowid DESC LIMIT 1) AS dataset
+FROM runs ORDER BY created DESC, id DESC
+"""
+_OBJECT = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Store:
-    """A folder of objects and their provenance.
+    """A folder of objects and their provenance. Reading makes no files; any number of processes may use it.
 
     Args:
         root: ``.scellis`` beside the record, or where ``--store`` says.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.objects = Objects(root / "objects")
-        self.database = Database(root / "provenance.sqlite")
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+        self.objects = Objects(self.root / "objects")
+        self.database = Database(self.root / "provenance.sqlite")
+        self._claims: dict[str, process.Claim] = {}
 
     # -- runs -----------------------------------------------------------------------------------------------
     def create_run(
-        self, record: Record, *, device: str, environment: Mapping[str, Any], total: int, base: Path
+        self,
+        record: Record,
+        *,
+        device: str,
+        environment: Mapping[str, Any],
+        total: int,
+        base: Path,
+        command: str = "",
     ) -> str:
-        """Start a run in state ``running``; returns its id."""
-        now = time.time()
-        run = time.strftime("%Y%m%d-%H%M%S-", time.gmtime(now)) + secrets.token_hex(3)
-        model = str(record.model) if record.model else ""
-        values = (
-            *(run, model, record.text(), record.digest, str(base.resolve()), "running", now, now),
-            *(process.identity(), device, record.spec.determinism_tier or "", json.dumps(environment), total),
-        )
-        with self.database.open() as db:
-            db.execute(
-                "INSERT INTO runs (id, model, record, record_digest, base, state, created, updated, process, device, tier,"
-                " environment, total) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                values,
-            )
-        return run
+        """Start a run in state ``running``; it stays so while this store is held and the process lives.
 
-    def resume_run(self, run: str, step: int, device: str) -> None:
-        """Mark a run ``running`` again from a step; what was logged after it is dropped.
+        Args:
+            record: kept as text and digest.
+            device: adapter's name.
+            environment: device, driver, versions.
+            total: steps that are planned.
+            base: folder that the record's paths start from.
+            command: what started it.
+
+        Returns:
+            Its id: time and random digits, so ids sort by time.
 
         Raises:
-            StoreError: if a process that is alive is running it.
+            StoreError: if the store cannot be written.
         """
-        self.reconcile()
-        with self.database.open() as db:
-            state = db.execute("SELECT state FROM runs WHERE id = ?", (run,)).fetchone()["state"]
-            if state == "running":
+        now = time.time()
+        run = time.strftime("%Y%m%d-%H%M%S-", time.gmtime(now)) + secrets.token_hex(3)
+        values: dict[str, Any] = {
+            "id": run,
+            "model": str(record.model or ""),
+            "record": record.text(),
+            "record_digest": record.digest,
+            "base": str(base.resolve()),
+            "state": "running",
+            "created": now,
+            "updated": now,
+            "process": process.identity(),
+            "command": command,
+            "device": device,
+            "tier": record.spec.determinism_tier or "",
+            "total": total,
+        }
+        marks = ",".join(f":{name}" for name in values)
+        with self.database.write() as db:
+            claim = process.claim(self._claim_path(run))
+            db.execute(f"INSERT INTO runs ({','.join(values)}) VALUES ({marks})", values)
+            _note_environment(db, run, 0, environment)
+        if claim is not None:
+            self._claims[run] = claim
+        return run
+
+    def resume_run(self, run: str, step: int, device: str, environment: Mapping[str, Any] | None = None) -> None:
+        """Mark a run ``running`` again from a step; what was logged or saved after it is dropped.
+
+        Args:
+            run: its id.
+            step: of the checkpoint that it goes on from, or 0.
+            device: adapter's name.
+            environment: device, driver, versions now.
+
+        Raises:
+            StoreError: if there is no such run, a process that is alive is running it, or it has finished.
+        """
+        with self.database.write() as db:
+            row = db.execute("SELECT state FROM runs WHERE id = ?", (run,)).fetchone()
+            if row is None:
+                raise StoreError(f"run {run}", f"a run of {self.root}", "none", "scellis runs")
+            if row["state"] == "finished":
+                raise StoreError(f"run {run}", "an interrupted run", "one that has finished", "scellis runs")
+            claim = process.claim(self._claim_path(run))
+            if claim is None:
                 raise StoreError(f"run {run}", "a run that is not running", "running in another process")
             db.execute("DELETE FROM metrics WHERE run = ? AND step > ?", (run, step))
+            db.execute("DELETE FROM checkpoints WHERE run = ? AND step > ?", (run, step))
             db.execute(
-                "UPDATE runs SET state = 'running', error = NULL, process = ?, device = ?, updated = ?, step = ? WHERE id = ?",
+                "UPDATE runs SET state = 'running', error = NULL, process = ?, device = ?, updated = ?, step = ?"
+                " WHERE id = ?",
                 (process.identity(), device, time.time(), step, run),
             )
+            if environment is not None:
+                _note_environment(db, run, step, environment)
+        self._claims[run] = claim
 
     def end_run(self, run: str, state: str, step: int, skipped: int, error: str = "") -> None:
-        """Record how a run ended: ``finished``, ``interrupted`` or ``failed``."""
-        with self.database.open() as db:
-            db.execute(
+        """Record how a run ended.
+
+        Args:
+            run: its id.
+            state: ``finished``, ``interrupted`` or ``failed``.
+            step: updates done.
+            skipped: updates skipped.
+            error: why it failed.
+
+        Raises:
+            StoreError: if there is no such run.
+        """
+        with self.database.write() as db:
+            changed = db.execute(
                 "UPDATE runs SET state = ?, error = ?, step = ?, skipped = ?, updated = ?, process = NULL WHERE id = ?",
                 (state, error or None, step, skipped, time.time(), run),
             )
+            self._require(changed, run)
+            if claim := self._claims.pop(run, None):
+                claim.release(remove=True)
 
     def reconcile(self) -> list[str]:
         """Runs whose process is gone become ``interrupted``; returns their ids."""
-        if not self.database.path.exists():
-            return []
-        with self.database.open() as db:
-            rows = db.execute("SELECT id, process FROM runs WHERE state = 'running'").fetchall()
-            gone = [str(r["id"]) for r in rows if not process.alive(str(r["process"] or ""))]
+        running = "SELECT id, process FROM runs WHERE state = 'running'"
+        with self.database.read() as db:
+            if not db.execute(running).fetchall():
+                return []
+        with self.database.write() as db:
+            gone = [str(r["id"]) for r in db.execute(running).fetchall() if not self._runs(r["id"], r["process"])]
             for run in gone:
                 db.execute("UPDATE runs SET state = 'interrupted', process = NULL WHERE id = ?", (run,))
+                self._claim_path(run).unlink(missing_ok=True)
         return gone
 
     def runs(self) -> list[RunRow]:
         """Every run, newest first, after :meth:`reconcile`."""
         self.reconcile()
-        if not self.database.path.exists():
-            return []
-        with self.database.open() as db:
-            return [_run(r) for r in db.execute("SELECT * FROM runs ORDER BY created DESC, id DESC")]
+        with self.database.read() as db:
+            return [_run(row) for row in db.execute(_RUNS)]
 
     def find_run(self, name: str | None = None) -> RunRow:
-        """A run by id or the beginning of one; without a name the latest interrupted or failed.
+        """A run by id or the beginning of one; without a name the latest interrupted.
 
         Raises:
             StoreError: if there is none, or several begin so.
         """
         rows = self.runs()
         if name is None:
-            waiting = [r for r in rows if r.state in ("interrupted", "failed")]
-            if not waiting:
-                raise StoreError(f"store {self.root}", "an interrupted run", "none", "scellis runs")
-            return waiting[0]
+            for row in rows:
+                if row.state == "interrupted":
+                    return row
+            failed = [r.id for r in rows if r.state == "failed"]
+            hint = f"scellis resume {failed[0]}" if failed else "scellis runs"
+            raise StoreError(f"store {self.root}", "an interrupted run", "none", hint)
         found = [r for r in rows if r.id == name] or [r for r in rows if name and r.id.startswith(name)]
-        if len(found) != 1:
-            got = "several: " + ", ".join(r.id for r in found) if found else "none"
-            raise StoreError(f"run {name}", "one run that begins so", got, nearest(name, [r.id for r in rows]))
-        return found[0]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            several = ", ".join(r.id for r in found[:8]) + (", ..." if len(found) > 8 else "")
+            raise StoreError(f"run {name}", "one run that begins so", f"{len(found)}: {several}", "more of the id")
+        raise StoreError(f"run {name}", "a run that begins so", "none", nearest(name, [r.id for r in rows]))
 
-    def log(self, run: str, rows: Iterable[tuple[int, int, str, float]], *, step: int, epoch: int, skipped: int) -> None:
-        """Write metric rows (step, epoch, name, value) and how far the run is; a row that is there is replaced."""
-        with self.database.open() as db:
-            db.executemany("INSERT OR REPLACE INTO metrics VALUES (?,?,?,?,?)", [(run, s, e, n, v) for s, e, n, v in rows])
-            db.execute(
+    def environments(self, run: str) -> list[tuple[int, Mapping[str, Any]]]:
+        """Where a run ran: (step from which on, facts), in order."""
+        with self.database.read() as db:
+            rows = db.execute("SELECT step, facts FROM environments WHERE run = ? ORDER BY id", (run,))
+            return [(int(r["step"]), json.loads(r["facts"])) for r in rows]
+
+    # -- what runs leave ------------------------------------------------------------------------------------
+    def log(self, run: str, rows: Iterable[MetricRow], *, step: int, epoch: int, skipped: int) -> None:
+        """Write metric rows and how far the run is; a row of the same step and name is replaced.
+
+        Args:
+            run: its id.
+            rows: step, epoch, name, value.
+            step: updates done.
+            epoch: epochs begun, from 0.
+            skipped: updates skipped so far.
+
+        Raises:
+            StoreError: if there is no such run.
+        """
+        with self.database.write() as db:
+            changed = db.execute(
                 "UPDATE runs SET step = ?, epoch = ?, skipped = ?, updated = ? WHERE id = ?",
                 (step, epoch, skipped, time.time(), run),
             )
+            self._require(changed, run)
+            values = [(run, s, e, n, v) for s, e, n, v in rows]
+            db.executemany("INSERT OR REPLACE INTO metrics (run, step, epoch, name, value) VALUES (?,?,?,?,?)", values)
 
-    def metrics(self, run: str, name: str | None = None) -> list[tuple[int, int, str, float]]:
-        """Rows (step, epoch, name, value) of a run in order of steps."""
+    def metrics(self, run: str, name: str | None = None) -> list[MetricRow]:
+        """Rows of a run, of one metric or all, in order of steps."""
         clause, values = ("", (run,)) if name is None else (" AND name = ?", (run, name))
-        with self.database.open() as db:
-            found = db.execute(f"SELECT * FROM metrics WHERE run = ?{clause} ORDER BY step, name", values)
-            return [(int(r["step"]), int(r["epoch"]), str(r["name"]), float("nan") if r["value"] is None else float(r["value"])) for r in found]
+        with self.database.read() as db:
+            rows = db.execute(f"SELECT * FROM metrics WHERE run = ?{clause} ORDER BY step, name", values)
+            return [(int(r["step"]), int(r["epoch"]), str(r["name"]), _number(r["value"])) for r in rows]
+
+    def newest_metrics(self, run: str) -> dict[str, float]:
+        """The newest value of each metric of a run."""
+        with self.database.read() as db:
+            rows = db.execute("SELECT name, value, MAX(step) FROM metrics WHERE run = ? GROUP BY name", (run,))
+            return {str(r["name"]): _number(r["value"]) for r in rows}
 
     def set_dataset(self, run: str, digest: str, block: str, params: str, sizes: Mapping[str, int]) -> None:
-        """Note which dataset a run reads."""
-        with self.database.open() as db:
-            db.execute("INSERT OR IGNORE INTO datasets VALUES (?,?,?,?)", (digest, block, params, json.dumps(dict(sizes))))
-            db.execute("UPDATE runs SET dataset = ? WHERE id = ?", (digest, run))
+        """Note which dataset a run reads.
+
+        Args:
+            run: its id.
+            digest: of the content.
+            block: that reads it.
+            params: of the block, as JSON.
+            sizes: examples of each split.
+
+        Raises:
+            StoreError: if there is no such run.
+        """
+        with self.database.write() as db:
+            self._require(db.execute("UPDATE runs SET updated = ? WHERE id = ?", (time.time(), run)), run)
+            db.execute("INSERT OR IGNORE INTO datasets VALUES (?,?)", (digest, time.time()))
+            row = (run, digest, block, params, json.dumps(dict(sizes)))
+            db.execute("INSERT OR REPLACE INTO run_datasets VALUES (?,?,?,?,?)", row)
+
+    def datasets(self, run: str) -> list[dict[str, Any]]:
+        """What :meth:`set_dataset` noted: ``digest``, ``block``, ``params`` and ``sizes`` of each."""
+        with self.database.read() as db:
+            rows = db.execute("SELECT * FROM run_datasets WHERE run = ? ORDER BY rowid", (run,))
+            return [
+                {
+                    "digest": str(r["dataset"]),
+                    "block": str(r["block"]),
+                    "params": json.loads(r["params"]),
+                    "sizes": json.loads(r["sizes"]),
+                }
+                for r in rows
+            ]
 
     # -- checkpoints ----------------------------------------------------------------------------------------
     def write_checkpoint(
@@ -212,33 +278,84 @@ class Store:
         *,
         keep: int,
         best: bool,
-        **fields: Any,
+        rng_state: Mapping[str, Any],
+        epoch: int,
+        step: int,
+        cursor: int,
+        record: str,
+        metrics: Mapping[str, float],
+        scheduler: Mapping[str, float] | None = None,
+        scaler: Mapping[str, float] | None = None,
+        loop: Mapping[str, Any] | None = None,
+        reason: str = "",
     ) -> CheckpointRow:
         """Store tensors and bundle, then the row that makes it count; older ones beyond ``keep`` are let go.
 
+        A process that is killed at any point of it leaves the run with its checkpoint before, or with this one.
+
         Args:
             run: whose it is.
-            weights, optimizer_state: arrays by name.
+            weights: arrays by name.
+            optimizer_state: arrays by name.
             keep: newest checkpoints to keep; the best is kept besides.
             best: whether this is the best so far.
-            fields: the other fields of :class:`Checkpoint`.
+            rng_state: ``{"algorithm": "philox4x32", "counter": n}``.
+            epoch: epochs done.
+            step: updates done.
+            cursor: updates within the epoch.
+            record: digest of the record.
+            metrics: newest value of each.
+            scheduler: its state.
+            scaler: of the loss scale.
+            loop: best metrics, stop rule and counts.
+            reason: why it is written.
+
+        Raises:
+            StoreError: if there is no such run, or disk or database refuse.
         """
-        digests = [self.objects.put(tensors.encode(part)) for part in (weights, optimizer_state)]
-        bundle = Checkpoint(digests[0], digests[1], tensors.weights_digest(weights), **fields)
-        digest = self.objects.put(json.dumps(asdict(bundle), sort_keys=True, allow_nan=True).encode())
-        with self.database.open() as db:
-            db.execute("DELETE FROM checkpoints WHERE run = ? AND step >= ?", (run, bundle.step))
+        digests = [self.objects.put(tensors.chunks(part)) for part in (weights, optimizer_state)]
+        bundle = Checkpoint(
+            weights=digests[0],
+            optimizer_state=digests[1],
+            weights_digest=tensors.weights_digest(weights),
+            rng_state=dict(rng_state),
+            epoch=epoch,
+            step=step,
+            cursor=cursor,
+            record=record,
+            metrics=dict(metrics),
+            scheduler=dict(scheduler or {}),
+            scaler=dict(scaler or {}),
+            loop=dict(loop or {}),
+        )
+        digest = self.objects.put(bundle.to_bytes())
+        with self.database.write() as db:
+            self._require(db.execute("UPDATE runs SET updated = ? WHERE id = ?", (time.time(), run)), run)
+            # Another process may have collected an object that had no row yet; under the write lock none can.
+            for name, part in zip(digests, (weights, optimizer_state), strict=True):
+                if name not in self.objects:
+                    self.objects.put(tensors.chunks(part))
+            if digest not in self.objects:
+                self.objects.put(bundle.to_bytes())
+            same = db.execute(
+                "SELECT weights, best FROM checkpoints WHERE run = ? AND step = ?", (run, step)
+            ).fetchone()
+            best = best or bool(same and same["best"] and same["weights"] == bundle.weights_digest)
+            db.execute("DELETE FROM checkpoints WHERE run = ? AND step >= ?", (run, step))
             if best:
                 db.execute("UPDATE checkpoints SET best = 0 WHERE run = ?", (run,))
             row = db.execute(
-                "INSERT INTO checkpoints (run, step, epoch, bundle, weights, objects, best, created)"
-                " VALUES (?,?,?,?,?,?,?,?) RETURNING *",
-                (run, bundle.step, bundle.epoch, digest, bundle.weights_digest, json.dumps(digests), int(best), time.time()),
+                "INSERT INTO checkpoints (run, step, epoch, bundle, weights, objects, best, reason, created)"
+                " VALUES (?,?,?,?,?,?,?,?,?) RETURNING *",
+                (
+                    *(run, step, epoch, digest, bundle.weights_digest, json.dumps(digests)),
+                    *(int(best), reason, time.time()),
+                ),
             ).fetchone()
             db.execute(
                 "DELETE FROM checkpoints WHERE run = ? AND best = 0 AND id NOT IN"
                 " (SELECT id FROM checkpoints WHERE run = ? ORDER BY step DESC LIMIT ?)",
-                (run, run, keep),
+                (run, run, max(keep, 1)),
             )
         objects.at("row")
         self.collect()
@@ -246,7 +363,7 @@ class Store:
 
     def checkpoints(self, run: str) -> list[CheckpointRow]:
         """A run's checkpoints, newest first."""
-        with self.database.open() as db:
+        with self.database.read() as db:
             rows = db.execute("SELECT * FROM checkpoints WHERE run = ? ORDER BY step DESC", (run,))
             return [_checkpoint(r) for r in rows]
 
@@ -259,57 +376,81 @@ class Store:
         rows = [r for r in self.checkpoints(run) if r.best or not best]
         if not rows:
             raise StoreError(f"run {run}", "a checkpoint" + (" marked best" if best else ""), "none yet")
-        data = json.loads(self.objects.get(rows[0].bundle))
-        return rows[0], Checkpoint(**data)
+        return rows[0], Checkpoint.from_bytes(self.objects.get(rows[0].bundle), f"object {rows[0].bundle}")
 
     def tensors(self, digest: str) -> dict[str, NDArray[Any]]:
-        """Tensors of a safetensors object, verified."""
+        """Tensors of a safetensors object, verified.
+
+        Raises:
+            StoreError: if the object is missing, damaged, or holds something else.
+        """
         return tensors.decode(self.objects.get(digest), f"object {digest}")
 
-    def collect(self, *, minutes: float = 60.0) -> list[str]:
-        """Delete objects that no checkpoint refers to, and what killed writers left over an hour ago; returns digests.
+    # -- objects --------------------------------------------------------------------------------------------
+    def collect(self, *, minutes: float = 60.0, dry_run: bool = False) -> list[str]:
+        """Delete objects that no checkpoint, pin or record refers to, and old files of killed writers.
 
-        Objects younger than ``minutes`` stay while another process may be about to refer to them.
+        Args:
+            minutes: age from which a temporary file counts as left behind.
+            dry_run: delete nothing.
+
+        Returns:
+            Digests of the objects that went, or would go.
         """
-        with self.database.open() as db:
-            rows = db.execute("SELECT bundle, objects FROM checkpoints").fetchall()
-            active = int(db.execute("SELECT COUNT(*) FROM runs WHERE state = 'running'").fetchone()[0])
-        used = {str(r["bundle"]) for r in rows} | {d for r in rows for d in json.loads(r["objects"])}
-        now = time.time()
-        self.objects.clear_temporary(now - 60 * minutes)
-        removed: list[str] = []
-        for digest in self.objects.all():
-            young = active > 1 and self.objects.path(digest).stat().st_mtime > now - 60 * minutes
-            if digest not in used and not young and self.objects.path(digest).name not in _pinned(self.root):
-                self.objects.remove(digest)
-                removed.append(digest)
-        return removed
+        with self.database.write() as db:
+            used = _referenced(db)
+            loose = [digest for digest in self.objects.all() if digest not in used]
+            if not dry_run:
+                for digest in loose:
+                    self.objects.remove(digest)
+                self.objects.clear_temporary(time.time() - 60 * minutes)
+        return loose
 
-    def pin(self, data: bytes) -> str:
-        """Store an object that :meth:`collect` keeps (imported weights)."""
+    def pin(self, data: bytes, note: str = "") -> str:
+        """Store an object that :meth:`collect` keeps, such as imported weights; returns its digest."""
         digest = self.objects.put(data)
-        folder = self.root / "pins"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / self.objects.path(digest).name).touch()
+        with self.database.write() as db:
+            if digest not in self.objects:
+                self.objects.put(data)
+            db.execute("INSERT OR IGNORE INTO pins VALUES (?,?,?)", (digest, note, time.time()))
         return digest
 
     # -- stored models --------------------------------------------------------------------------------------
     def save_model(self, record: Record) -> tuple[str, int]:
-        """Store a record as the next version of its ``model`` name; the same record again is the same version.
+        """Store a record as the next version of its ``model`` name; the same content again is the same version.
+
+        A record that names a version must be that version, or the next.
+
+        Returns:
+            Name and version.
 
         Raises:
-            StoreError: if the record names no model, or a version that exists with another content.
+            StoreError: if the record names no model, has no architecture, or names a version with other content.
         """
-        if record.model is None:
-            raise StoreError(record.name, "a model name to save under", "none", "model: user/me/name")
-        name = str(record.model._replace(version=None))
-        with self.database.open() as db:
+        model = record.model
+        where = record.where("model")
+        if model is None:
+            raise StoreError(where, "a model name to save under", "none", "model: user/me/name")
+        name = str(model._replace(version=None))
+        if record.stored is not None:
+            raise StoreError(
+                where, "an architecture to save", f"only the name of {model}", "scellis save of a whole record"
+            )
+        digest = record.with_override("model", name).digest
+        with self.database.write() as db:
             rows = db.execute("SELECT version, digest FROM models WHERE name = ? ORDER BY version", (name,)).fetchall()
-            for row in rows:
-                if row["digest"] == record.digest:
-                    return name, int(row["version"])
-            version = int(rows[-1]["version"]) + 1 if rows else 1
-            db.execute("INSERT INTO models VALUES (?,?,?,?,?)", (name, version, record.text(), record.digest, time.time()))
+            known = {int(r["version"]): str(r["digest"]) for r in rows}
+            for version, other in known.items():
+                if other == digest and model.version in (None, version):
+                    return name, version
+            version = max(known, default=0) + 1
+            if model.version not in (None, version):
+                got = "another content" if model.version in known else "no such version yet"
+                raise StoreError(
+                    where, f"version {version}, the next of {name}", f"{model.version}: {got}", f"model: {name}"
+                )
+            row = (name, version, record.text(), digest, time.time())
+            db.execute("INSERT INTO models VALUES (?,?,?,?,?)", row)
         return name, version
 
     def load_model(self, name: str, version: int | None = None) -> Record:
@@ -318,28 +459,64 @@ class Store:
         Raises:
             StoreError: if there is none of that name or version, naming what there is.
         """
-        with self.database.open() as db:
+        with self.database.read() as db:
             rows = db.execute("SELECT * FROM models ORDER BY name, version").fetchall()
         own = [r for r in rows if r["name"] == name and (version is None or r["version"] == version)]
         if not own:
             known = [f"{r['name']}@{r['version']}" for r in rows]
-            shown = f"{name}@{version}" if version else name
+            shown = name if version is None else f"{name}@{version}"
             raise StoreError(f"model {shown}", f"a stored model in {self.root}", "none", nearest(shown, known))
         row = own[-1]
         return Record.parse(str(row["record"]), f"{row['name']}@{row['version']}")
 
+    def models(self) -> list[tuple[str, int]]:
+        """Name and version of every stored model, in order."""
+        with self.database.read() as db:
+            rows = db.execute("SELECT name, version FROM models ORDER BY name, version")
+            return [(str(r["name"]), int(r["version"])) for r in rows]
 
-def _pinned(root: Path) -> set[str]:
-    folder = root / "pins"
-    return set(os.listdir(folder)) if folder.exists() else set()
+    # -- helpers --------------------------------------------------------------------------------------------
+    def _claim_path(self, run: str) -> Path:
+        return self.root / "running" / run
+
+    def _runs(self, run: str, identity: str | None) -> bool:
+        return run in self._claims or process.alive(self._claim_path(run), identity or "")
+
+    def _require(self, changed: sqlite3.Cursor, run: str) -> None:
+        if changed.rowcount != 1:
+            raise StoreError(f"run {run}", f"a run of {self.root}", "none", "scellis runs")
 
 
-def _run(row: sqlite3.Row) -> RunRow:
-    return RunRow(
-        **{k: (row[k] if row[k] is not None else "") for k in RunRow.__dataclass_fields__ if k != "environment"},
-        environment=json.loads(row["environment"]),
+def _note_environment(db: sqlite3.Connection, run: str, step: int, facts: Mapping[str, Any]) -> None:
+    db.execute(
+        "INSERT INTO environments (run, step, created, facts) VALUES (?,?,?,?)",
+        (run, step, time.time(), json.dumps(facts)),
     )
 
 
+def _referenced(db: sqlite3.Connection) -> set[str]:
+    """Objects that checkpoints, pins, and the records of runs and stored models name."""
+    used = {str(r["digest"]) for r in db.execute("SELECT digest FROM pins")}
+    for row in db.execute("SELECT bundle, objects FROM checkpoints"):
+        used |= {str(row["bundle"]), *json.loads(row["objects"])}
+    for table in ("runs", "models"):
+        for row in db.execute(f"SELECT record FROM {table} WHERE record LIKE '%sha256:%'"):
+            used |= set(_OBJECT.findall(row["record"]))
+    return used
+
+
+def _number(value: Any) -> float:
+    """SQLite keeps NaN as NULL."""
+    return float("nan") if value is None else float(value)
+
+
+def _run(row: sqlite3.Row) -> RunRow:
+    values: dict[str, Any] = {n: "" if row[n] is None else row[n] for n in RunRow.__dataclass_fields__}
+    values["environment"] = json.loads(row["environment"] or "{}")
+    return RunRow(**values)
+
+
 def _checkpoint(row: sqlite3.Row) -> CheckpointRow:
-    return CheckpointRow(row["id"], row["run"], row["step"], row["epoch"], row["bundle"], row["weights"], bool(row["best"]))
+    values: dict[str, Any] = {n: row[n] for n in CheckpointRow.__dataclass_fields__}
+    values["best"] = bool(row["best"])
+    return CheckpointRow(**values)
