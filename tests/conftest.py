@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+os.environ.setdefault("SCELLIS_CHECK", "1")
+
 
 def _adapters() -> list[str]:
     from scellis_core import runtime

@@ -57,10 +57,12 @@ def runs(store: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=1))
         return
-    from rich.console import Console
-    from rich.table import Table
+    import sys
 
-    table = Table("run", "state", "epoch", "step", "record", "weights", "metrics")
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    table = Table(Column("run", no_wrap=True), "state", "epoch", Column("step", no_wrap=True), "record", "weights", "metrics")
     for row in found:
         metrics = " ".join(f"{n} {v:.4g}" for n, v in sorted(row["metrics"].items()))
         weights = (row["weights"] or "-").removeprefix("sha256:")[:12]
@@ -68,7 +70,7 @@ def runs(store: Path | None, as_json: bool) -> None:
         table.add_row(
             row["run"], state, str(row["epoch"]), f"{row['step']}/{row['total']}", row["record"][:12], weights, metrics
         )
-    Console().print(table if found else f"no runs in {store or DEFAULT}")
+    Console(width=None if sys.stdout.isatty() else 160).print(table if found else f"no runs in {store or DEFAULT}")
 
 
 @click.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -9,8 +10,8 @@ from scellis_core.autodiff import gradients
 from scellis_core.blocks import InputSpec, ParamInfo, Slot
 from scellis_core.compile.support import check_supported
 from scellis_core.compile.update import REPORT, Unit, UpdatePlan, build_apply, needs_tensors
-from scellis_core.errors import RecordError
-from scellis_core.ir import Graph, Type, Value, digest
+from scellis_core.errors import IRError, RecordError
+from scellis_core.ir import Graph, Type, Value, digest, parse_graph, print_graph, verify
 from scellis_core.lower.group import Group, group_graph
 from scellis_core.lower.layout import align, chunks, pack, place_chunks, place_slabs
 from scellis_core.lower.place import SlotPool, place_sequence
@@ -92,6 +93,9 @@ def compile_run(
         compiled.graphs[name] = _micro_graph(run, low) if name.startswith("micro@") else _forward_graph(low)
     if apply_graph is not None:
         compiled.graphs["apply"] = apply_graph
+    if os.environ.get("SCELLIS_CHECK"):
+        for graph in compiled.graphs.values():
+            _check(graph)
     compiled.draws = max((g.draws for n, g in compiled.graphs.items() if n.startswith("micro@")), default=0)
 
     scalars = ScalarTable()
@@ -115,6 +119,19 @@ def compile_run(
         "readbacks": READBACKS,
     }
     return compiled
+
+
+def _check(graph: Graph) -> None:
+    """Verify a graph, and that its text gives an equal one back (``SCELLIS_CHECK=1``).
+
+    Raises:
+        IRError: if either fails.
+    """
+    verify(graph)
+    text = print_graph(graph)
+    again = parse_graph(text)
+    if print_graph(again) != text or digest(again) != digest(graph):
+        raise IRError(f"graph {graph.name}", "text that gives the same graph back", "another graph")
 
 
 def _staging_bytes(program: StepProgram) -> int:

@@ -89,6 +89,7 @@ class Loop:
         self._split = spec.validation.on if sizes.get(spec.validation.on) else ""
         self._under_way: deque[_UnderWay] = deque()
         self._settled_at = time.perf_counter()
+        self._seconds = 0.0
 
     def _in_steps(self, interval: tuple[int, str]) -> int:
         every, unit = interval
@@ -169,7 +170,9 @@ class Loop:
         if applied:
             self.state.metrics["loss"] = report["loss"]
         self.recorder.step(item.step, item.epoch, report["loss"], report["grad_norm"], item.lr, applied)
-        rate = item.examples / elapsed if elapsed > 0 else 0.0
+        if elapsed > 0:
+            self._seconds += (elapsed - self._seconds) * (0.1 if self._seconds else 1.0)
+        rate = item.examples / self._seconds if self._seconds else 0.0
         self.emit(
             StepDone(
                 item.step, self._plan.total, item.epoch, report["loss"], report["grad_norm"], item.lr, applied, rate
