@@ -27,6 +27,9 @@ REPEAT_COST = 24
 """A pointwise result used by several kernels is repeated in each up to this cost (additions count 1), where it
 reads one tensor of its own size; reading and writing 4 bytes takes a GPU about as long as 60 such steps."""
 
+EPILOGUES = frozenset({"matmul", "conv2d", "conv2d_grad_input", "conv2d_grad_weight"})
+"""Families whose kernels can apply an expression to each result before they store it."""
+
 Read = tuple[Value, Relation]
 
 
@@ -55,6 +58,8 @@ class Analysis:
         operands: what each family node binds.
         patterns: of reductions, and of row values computed from them.
         wants: for elements computed from such row values, the pattern they came by.
+        tails: elements computed from the result of a product alone (with operands of its shape or less): what its
+            kernel could apply before it stores.
     """
 
     graph: Graph
@@ -71,6 +76,7 @@ class Analysis:
     operands: dict[Node, tuple[Operand, ...]] = field(default_factory=dict)
     patterns: dict[Node, Pattern] = field(default_factory=dict["Node", "Pattern"])
     wants: dict[Node, Pattern] = field(default_factory=dict["Node", "Pattern"])
+    tails: dict[Node, Node] = field(default_factory=dict["Node", "Node"])
     _sources: dict[Node, list[Read]] = field(default_factory=dict["Node", "list[Read]"])
     _cost: dict[Node, int] = field(default_factory=dict["Node", int])
 
@@ -91,7 +97,7 @@ def analyse(graph: Graph, *, fuse: bool) -> Analysis:
         a.kinds[node] = kind_of(node)
         a.position[node] = k
     _roots(a)
-    counts = _fan_out(a)
+    direct, counts = _fan_out(a)
     for node in graph.nodes:
         kind = a.kinds[node]
         if kind in ("buffer", "store"):
@@ -99,7 +105,7 @@ def analyse(graph: Graph, *, fuse: bool) -> Analysis:
         reads = _reads(a, node)
         if node not in a.forced and (
             (kind in ("free", "view") and (fuse or node.op not in ("take", "pick", "philox")))
-            or (kind == "pointwise" and fuse and _repeated(a, node, reads, counts))
+            or (kind == "pointwise" and fuse and _repeated(a, node, reads, direct, counts))
         ):  # fmt: skip
             a._sources[node] = reads
             if kind == "pointwise":
@@ -121,18 +127,41 @@ def analyse(graph: Graph, *, fuse: bool) -> Analysis:
                     a.wants[node] = pattern
                 elif relation == "same" and value.node in a.wants:
                     a.wants[node] = a.wants[value.node]
+    _find_tails(a)
     return a
 
 
-def _fan_out(a: Analysis) -> dict[Value, int]:
-    """How many nodes read each value, readers through views included."""
+def _find_tails(a: Analysis) -> None:
+    """Follow elements that read a product's result, each the only reader of what it reads."""
+    if not a.fuse:
+        return
+    for node in a.reads:
+        if a.kinds[node] != "pointwise":
+            continue
+        for value, relation in a.reads[node]:
+            if relation != "same" or value in a.escapes or len(a.uses[value]) != 1:
+                continue
+            source = value.node if value.node.op in EPILOGUES else a.tails.get(value.node)
+            if source is not None and a.position[source] >= a.position.get(a.tails.get(node, source), -1):
+                a.tails[node] = source
+
+
+def _fan_out(a: Analysis) -> tuple[dict[Value, int], dict[Value, int]]:
+    """How many nodes read each value: directly, and through views and what is likely repeated."""
+    direct: dict[Value, int] = {}
     counts: dict[Value, int] = {}
     for node in reversed(a.graph.nodes):
-        through = a.kinds[node] == "view" and node not in a.forced
-        weight = counts.get(node.outputs[0], 0) if through else 1
+        kind = a.kinds[node]
+        weight = 1
+        if kind == "view" and node not in a.forced:
+            weight = counts.get(node.outputs[0], 0)
+        elif kind == "pointwise" and node not in a.forced:
+            whole = [v for v in node.inputs if a.kinds[v.node] not in ("free", "view")]
+            weight = max(counts.get(node.outputs[0], 0), 1) if len(whole) == 1 else 1
         for value in dict.fromkeys(node.inputs):
             counts[value] = counts.get(value, 0) + weight
-    return counts
+            direct[value] = direct.get(value, 0) + 1
+    return direct, counts
 
 
 def _roots(a: Analysis) -> None:
@@ -193,7 +222,7 @@ def _reads(a: Analysis, node: Node) -> list[Read]:
     return list(found)
 
 
-def _repeated(a: Analysis, node: Node, reads: list[Read], counts: dict[Value, int]) -> bool:
+def _repeated(a: Analysis, node: Node, reads: list[Read], direct: dict[Value, int], counts: dict[Value, int]) -> bool:
     """Whether every consumer computes the node anew: it is cheaper than keeping it, or a kernel of its own."""
     out = node.outputs[0]
     cost = (8 if node.op in COSTLY else 1) + sum(
@@ -207,6 +236,8 @@ def _repeated(a: Analysis, node: Node, reads: list[Read], counts: dict[Value, in
         a._cost[node] = cost
         return True
     if counts.get(out, 0) < 2 or cost > REPEAT_COST:
+        return False
+    if any(v.node.op in EPILOGUES and direct[v] == 1 and relation == "same" for v, relation in reads):
         return False
     if out.type.numel == 1:
         small = len(distinct) == 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from scellis_core.errors import IRError
-from scellis_core.ir import Node
+from scellis_core.ir import Node, Value
 from scellis_core.lower.analysis import Operand
 from scellis_core.lower.call import Call, Epilogue
 from scellis_core.lower.conv import ConvSpec, conv2d_calls, conv2d_grad_input_calls, conv2d_grad_weight_calls
+from scellis_core.lower.epilogue import Applied, Place, dense, image, main_output
 from scellis_core.lower.group import Group
 from scellis_core.lower.index import Shape
 from scellis_core.lower.matmul import MatmulSpec, Strided, matmul_calls
@@ -26,20 +27,61 @@ from scellis_core.lower.views import contiguous, restride
 from scellis_core.lower.wgsl import ScalarTable
 
 
-def family_calls(group: Group, limits: Limits, scalars: ScalarTable, epilogue: Epilogue | None = None) -> list[Call]:
-    """The kernels of a family node, with the group's operand keys.
+@dataclass(frozen=True)
+class Job:
+    """A family node to make kernels for.
+
+    Attributes:
+        node: the node.
+        group: its group: operands, epilogue, outputs.
+        limits: of the device.
+        scalars: of the step program.
+    """
+
+    node: Node
+    group: Group
+    limits: Limits
+    scalars: ScalarTable
+
+    @property
+    def out(self) -> Value:
+        """What the kernel itself stores."""
+        return self.group.outputs[main_output(self.group)]
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether the result is added to the tensor that it is stored to."""
+        written = {name for _, name in self.group.stores}
+        leaves = [v for v in self.group.inputs if v.node.op in ("param", "state")]
+        return any(str(v.node.attrs["name"]) in written for v in leaves)
+
+    @property
+    def moved(self) -> Node | None:
+        """The permutation that the kernel stores through."""
+        last = self.group.nodes[-1]
+        return last if last.op == "permute" and len(self.group.nodes) == 2 else None
+
+    def epilogue(self, place: Place, sizes: tuple[int, int, int]) -> Epilogue | None:
+        """The group's further nodes."""
+        if len(self.group.nodes) == 1 or self.accumulates or self.moved is not None:
+            return None
+        return Applied(self.group, place, sizes).epilogue()
+
+
+def family_calls(group: Group, limits: Limits, scalars: ScalarTable) -> list[Call]:
+    """The kernels of a family node and its epilogue, with the group's operand keys.
 
     Raises:
         IRError: if no generator is known for the op.
     """
-    node = group.nodes[0] if group.family is None else group.family
-    build = _FAMILIES.get(node.op)
-    if build is None:
-        raise IRError(f"{node.path}: {node.op}", "an op with a kernel family", node.op)
-    calls, names = build(node, group.operands, limits, scalars, epilogue)
+    node = group.family
+    build = _FAMILIES.get(node.op) if node is not None else None
+    if node is None or build is None:
+        raise IRError(f"{group.path}: {group.title}", "an op with a kernel family", "none")
+    calls, names = build(Job(node, group, limits, scalars))
     number = {value: f"in{k}" for k, value in enumerate(group.inputs)}
     keys = {name: number[group.operands[k].base] for name, k in names.items()}
-    keys["out"] = "out0"
+    keys["out"] = f"out{main_output(group)}"
     return [rekey(call, keys) for call in calls]
 
 
@@ -53,10 +95,9 @@ def rekey(call: Call, keys: Mapping[str, str]) -> Call:
 
 
 Built = tuple[list[Call], dict[str, int]]
-Operands = tuple[Operand, ...]
 
 
-def matmul_spec(node: Node, operands: Operands) -> MatmulSpec:
+def matmul_spec(node: Node, operands: tuple[Operand, ...], *, fold: bool = True) -> MatmulSpec:
     """A product over strided operands; a batch whose second operand is one matrix becomes rows where it can."""
     a, out = node.inputs[0], node.outputs[0]
     ta, tb = bool(node.attrs.get("transpose_a", False)), bool(node.attrs.get("transpose_b", False))
@@ -68,7 +109,7 @@ def matmul_spec(node: Node, operands: Operands) -> MatmulSpec:
     b_rows, b_cols = (sb[-1], sb[-2]) if tb else (sb[-2], sb[-1])
     a_batch, b_batch = sa[:-2], sb[:-2]
     if batch and not b_batch:
-        folded = restride((*batch, m), (*a_batch, a_rows), (m * _product(batch),))
+        folded = restride((*batch, m), (*a_batch, a_rows), (m * _product(batch),)) if fold else None
         if folded is not None:
             m, batch, a_batch, a_rows = m * _product(batch), (), (), folded[0]
         else:
@@ -92,8 +133,19 @@ def _product(shape: Shape) -> int:
     return out
 
 
-def _matmul(node: Node, operands: Operands, limits: Limits, scalars: ScalarTable, epilogue: Epilogue | None) -> Built:
-    return matmul_calls(matmul_spec(node, operands), limits, scalars, epilogue), {"a": 0, "b": 1}
+def _matmul(job: Job) -> Built:
+    spec = matmul_spec(job.node, job.group.operands)
+    out = job.out
+    strides = spec.out.strides
+    if job.moved is not None:
+        # The result's axes as they lie in the permuted tensor; one matrix for a whole batch keeps its batch axes.
+        spec = matmul_spec(job.node, job.group.operands, fold=False)
+        perm = _ints(job.moved, "perm")
+        steps = contiguous(out.shape)
+        strides = tuple([steps[perm.index(axis)] for axis in range(len(perm))])
+    spec = replace(spec, out=Strided(out.dtype, out.type.numel, strides), accumulate=job.accumulates)
+    sizes = (_product(spec.batch), spec.m, spec.n)
+    return matmul_calls(spec, job.limits, job.scalars, job.epilogue(dense(*sizes), sizes)), {"a": 0, "b": 1}
 
 
 def _pair(node: Node, key: str) -> tuple[int, int]:
@@ -120,28 +172,31 @@ def _conv_spec(node: Node, x: Shape, w: Shape, dtypes: tuple[str, str, str]) -> 
     )  # fmt: skip
 
 
-def _conv2d(node: Node, operands: Operands, limits: Limits, scalars: ScalarTable, epilogue: Epilogue | None) -> Built:
-    x, w = node.inputs
-    spec = _conv_spec(node, x.shape, w.shape, (x.dtype, w.dtype, node.outputs[0].dtype))
-    return conv2d_calls(spec, limits, scalars, epilogue), {"b": 0, "a": 1}
+def _images(spec: ConvSpec, channels: int, pixels: int) -> tuple[Place, tuple[int, int, int]]:
+    return image(spec.groups, channels, pixels, spec.n), (spec.groups, channels, spec.n * pixels)
 
 
-def _conv2d_grad_input(
-    node: Node, operands: Operands, limits: Limits, scalars: ScalarTable, epilogue: Epilogue | None
-) -> Built:
-    g, w = node.inputs
-    x = node.outputs[0]
-    spec = _conv_spec(node, x.shape, w.shape, (x.dtype, w.dtype, g.dtype))
-    return conv2d_grad_input_calls(spec, limits, scalars, epilogue), {"b": 0, "a": 1}
+def _conv2d(job: Job) -> Built:
+    x, w = job.node.inputs
+    spec = _conv_spec(job.node, x.shape, w.shape, (x.dtype, w.dtype, job.out.dtype))
+    epilogue = job.epilogue(*_images(spec, spec.og, spec.oh * spec.ow))
+    return conv2d_calls(spec, job.limits, job.scalars, epilogue), {"b": 0, "a": 1}
 
 
-def _conv2d_grad_weight(
-    node: Node, operands: Operands, limits: Limits, scalars: ScalarTable, epilogue: Epilogue | None
-) -> Built:
-    x, g = node.inputs
-    w = node.outputs[0]
-    spec = _conv_spec(node, x.shape, w.shape, (x.dtype, w.dtype, g.dtype))
-    return conv2d_grad_weight_calls(spec, limits, scalars, epilogue), {"b": 0, "a": 1}
+def _conv2d_grad_input(job: Job) -> Built:
+    g, w = job.node.inputs
+    spec = _conv_spec(job.node, job.node.outputs[0].shape, w.shape, (job.out.dtype, w.dtype, g.dtype))
+    epilogue = job.epilogue(*_images(spec, spec.cg, spec.h * spec.w))
+    return conv2d_grad_input_calls(spec, job.limits, job.scalars, epilogue), {"b": 0, "a": 1}
+
+
+def _conv2d_grad_weight(job: Job) -> Built:
+    x, g = job.node.inputs
+    spec = _conv_spec(job.node, x.shape, job.node.outputs[0].shape, (x.dtype, job.out.dtype, g.dtype))
+    sizes = (spec.groups, spec.og, spec.cg * spec.taps)
+    epilogue = job.epilogue(dense(*sizes), sizes)
+    calls = conv2d_grad_weight_calls(spec, job.limits, job.scalars, epilogue, accumulate=job.accumulates)
+    return calls, {"b": 0, "a": 1}
 
 
 def _pool_spec(node: Node, x: Shape, dtypes: tuple[str, str]) -> PoolSpec:
@@ -151,29 +206,34 @@ def _pool_spec(node: Node, x: Shape, dtypes: tuple[str, str]) -> PoolSpec:
     )  # fmt: skip
 
 
-def _max_pool2d(node: Node, operands: Operands, limits: Limits, *_: object) -> Built:
+def _max_pool2d(job: Job) -> Built:
+    node, limits = job.node, job.limits
     x = node.inputs[0]
     return max_pool2d_calls(_pool_spec(node, x.shape, (x.dtype, node.outputs[0].dtype)), limits), {"x": 0}
 
 
-def _max_pool2d_grad(node: Node, operands: Operands, limits: Limits, *_: object) -> Built:
+def _max_pool2d_grad(job: Job) -> Built:
+    node, limits = job.node, job.limits
     x, g = node.inputs[0], node.inputs[-1]
     spec = _pool_spec(node, x.shape, (x.dtype, g.dtype))
     return max_pool2d_grad_calls(spec, limits), {"x": 0, "g": len(node.inputs) - 1}
 
 
-def _avg_pool2d(node: Node, operands: Operands, limits: Limits, *_: object) -> Built:
+def _avg_pool2d(job: Job) -> Built:
+    node, limits = job.node, job.limits
     x = node.inputs[0]
     return avg_pool2d_calls(_pool_spec(node, x.shape, (x.dtype, node.outputs[0].dtype)), limits), {"x": 0}
 
 
-def _avg_pool2d_grad(node: Node, operands: Operands, limits: Limits, *_: object) -> Built:
+def _avg_pool2d_grad(job: Job) -> Built:
+    node, limits = job.node, job.limits
     g, x = node.inputs[-1], node.outputs[0]
     spec = _pool_spec(node, x.shape, (x.dtype, g.dtype))
     return avg_pool2d_grad_calls(spec, limits), {"g": len(node.inputs) - 1}
 
 
-def _scatter_add(node: Node, operands: Operands, limits: Limits, *_: object) -> Built:
+def _scatter_add(job: Job) -> Built:
+    node, limits = job.node, job.limits
     index, source = node.inputs
     out = node.outputs[0]
     rows = out.shape[0]
@@ -181,7 +241,7 @@ def _scatter_add(node: Node, operands: Operands, limits: Limits, *_: object) -> 
     return scatter_add_calls(spec, limits), {"idx": 0, "src": 1}
 
 
-_FAMILIES: dict[str, Callable[[Node, Operands, Limits, ScalarTable, Epilogue | None], Built]] = {
+_FAMILIES: dict[str, Callable[[Job], Built]] = {
     "matmul": _matmul,
     "conv2d": _conv2d,
     "conv2d_grad_input": _conv2d_grad_input,

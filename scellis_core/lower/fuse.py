@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from scellis_core.ir import Node, Value
-from scellis_core.lower.analysis import Analysis
+from scellis_core.lower.analysis import EPILOGUES, Analysis
 from scellis_core.lower.program import Limits
 from scellis_core.lower.views import COSTLY, Pattern, Relation, base_of, cols_of, rows_of
 
@@ -25,6 +25,12 @@ NEAR = 64
 
 INLINE_COST = 12
 MAX_NODES = 160
+
+EPILOGUE_NODES = 10
+"""Longest epilogue: it is written out once for every few results of a thread."""
+
+SMALL = 64
+"""Elements up to which independent groups of one size share a kernel, whatever they read."""
 
 
 @dataclass(eq=False)
@@ -85,6 +91,8 @@ class Fuser:
             if self.a.computed(node):
                 self._place(node)
         self._clear_with_readers()
+        if self.a.fuse:
+            self._merge_apart()
         return self._order()
 
     # -- the order of groups ---------------------------------------------------------------------------------
@@ -237,14 +245,48 @@ class Fuser:
         if not uses and not kept:
             return
         groups = [self.drafts[k] for k in uses]
-        if a.fuse and a.kinds[node] != "family":
-            if len(groups) == 1 and not kept and self._join_only(node, groups[0], uses[groups[0].id]):
-                return
+        if a.fuse:
             groups = self._merge(node, groups, uses)
-            if self._join_as_output(node, groups, uses):
-                return
+            if a.kinds[node] == "family":
+                if len(groups) == 1 and not kept and self._join_product(node, groups[0], uses[groups[0].id]):
+                    return
+            else:
+                if len(groups) == 1 and not kept and self._join_only(node, groups[0], uses[groups[0].id]):
+                    return
+                if self._join_as_output(node, groups, uses):
+                    return
         draft = self._fresh(node)
         self._enter(node, draft, "row" if draft.kind == "reduce" else "element", groups, output=True)
+
+    def _join_product(self, node: Node, draft: Draft, uses: list[tuple[Node, Relation]]) -> bool:
+        """Let the one group that reads a product become its epilogue, or its way to store."""
+        a = self.a
+        if node.op not in EPILOGUES or draft.kind != "pointwise" or not self._legal(node, draft, [draft]):
+            return False
+        if draft.space != node.outputs[0].type.numel or len(draft.levels) > EPILOGUE_NODES:
+            return False
+        moved = len(draft.levels) == 1 and uses[0][0].op == "permute" and uses[0][0].inputs[0] is node.outputs[0]
+        if moved:
+            if node.op != "matmul":
+                return False
+        elif any(r != "same" or draft.levels[n] != "element" for n, r in uses):
+            return False
+        elif not any(v.dtype in ("f32", "f16") for v in draft.outputs):
+            return False
+        read = {leaf for v, _ in a.reads[node] for leaf in [v] if v.node.op in ("param", "state")}
+        names = {name for _, name in draft.stores}
+        if any(str(v.node.attrs["name"]) in names for v in read):
+            return False
+        mine = {v for n in draft.levels for v, _ in a.reads[n] if str(v.node.attrs.get("name")) in names}
+        if mine and node.op not in ("matmul", "conv2d_grad_weight"):
+            return False
+        if mine and not (len(draft.levels) == 1 and uses[0][0].op == "add" and len(draft.stores) == 1):
+            return False
+        if self._bindings(draft) - 1 + len(a.reads[node]) > self.limits.max_storage_buffers_per_shader_stage:
+            return False
+        draft.kind, draft.family = "family", node
+        self._enter(node, draft, "element", [draft], output=False)
+        return True
 
     def _fresh(self, node: Node) -> Draft:
         kind = self.a.kinds[node]
@@ -297,6 +339,8 @@ class Fuser:
     def _join_as_output(self, node: Node, groups: list[Draft], uses: dict[int, list[tuple[Node, Relation]]]) -> bool:
         """Join the earliest group that can also write the node's result."""
         for draft in sorted(groups, key=lambda d: d.anchor):
+            if draft.kind == "reduce" and node in self.a.tails:
+                continue
             if draft.kind not in ("pointwise", "reduce") or not self._legal(node, draft, groups):
                 continue
             level = self._fit(node, draft, uses.get(draft.id, []), kept=True)
@@ -431,6 +475,29 @@ class Fuser:
             else:
                 out.append(draft)
         return out
+
+    def _merge_apart(self) -> None:
+        """Merge independent groups that share no operand, where a dispatch saved is worth it.
+
+        These are reductions of one pattern without element outputs (bias gradients), and groups of few elements.
+        """
+        spaces: dict[object, list[Draft]] = {}
+        for draft in sorted(self.drafts.values(), key=lambda d: d.anchor):
+            if draft.kind == "pointwise" and draft.space <= SMALL:
+                key: object = draft.space
+            elif draft.kind == "reduce" and draft.pattern and not draft.pattern[-1][1]:
+                if any(draft.levels[v.node] == "element" for v in draft.outputs):
+                    continue
+                key = draft.pattern
+            else:
+                continue
+            others = spaces.setdefault(key, [])
+            for other in reversed(others):
+                if self._mergeable(other, draft):
+                    self._absorb(other, draft)
+                    break
+            else:
+                others.append(draft)
 
     def _mergeable(self, x: Draft, y: Draft) -> bool:
         if abs(x.anchor - y.anchor) > NEAR or self._reaches(x, y) or self._reaches(y, x):

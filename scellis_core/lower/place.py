@@ -12,6 +12,7 @@ from scellis_core.lower.group import Group
 from scellis_core.lower.layout import align
 from scellis_core.lower.program import Buffer, Copy, Limits, Range, StepProgram, Tensor
 from scellis_core.lower.program import Sequence as Commands
+from scellis_core.lower.views import base_of
 from scellis_core.lower.wgsl import ScalarTable
 
 
@@ -100,7 +101,7 @@ def place_sequence(
         forward: the nodes of the forward pass, for telling activations from working memory.
     """
     place = _Placement(program, pool, last={v: i for i, g in enumerate(groups) for v in g.inputs})
-    place.kept = set(graph.outputs.values())
+    place.kept = {base_of(v) for v in graph.outputs.values()}
     commands = Commands(name, draws=graph.draws)
     pool.begin()
     for leaf, value in graph.leaves("load").items():
@@ -119,7 +120,7 @@ def place_sequence(
             _emit(program, commands, group, place, scalars, limits)
         place.release(index, group)
     for key, value in graph.outputs.items():
-        commands.outputs[key] = _output_tensor(program, name, key, value, place.ranges[value])
+        commands.outputs[key] = _output_tensor(program, name, key, value, place.ranges[base_of(value)])
     program.sequences[name] = commands
 
 
