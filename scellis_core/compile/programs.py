@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from scellis_core.autodiff import gradients
-from scellis_core.blocks import InputSpec, ParamInfo, Slot
+from scellis_core.blocks import InputSpec, ParamInfo, Slot, match_path
 from scellis_core.compile.support import check_supported
 from scellis_core.compile.update import REPORT, Unit, UpdatePlan, build_apply, needs_tensors
 from scellis_core.errors import IRError, RecordError
 from scellis_core.ir import Graph, Type, Value, digest, parse_graph, print_graph, verify
 from scellis_core.lower.group import Group, group_graph
-from scellis_core.lower.layout import align, chunks, pack, place_chunks, place_slabs
+from scellis_core.lower.layout import Slab, align, chunks, pack, place_chunks, place_slabs
 from scellis_core.lower.place import SlotPool, place_sequence
 from scellis_core.lower.program import ALIGN, Buffer, Limits, StepProgram
 from scellis_core.lower.wgsl import ScalarTable
@@ -148,7 +149,7 @@ def _lay_out(run: ResolvedRun, compiled: Compiled, training: bool) -> Graph | No
     trained = {p: t for p, t in types.items() if training and compiled.params[p].trainable}
     kept = {p: t for p, t in types.items() if p not in trained}
     place_slabs(program, "param", "frozen", pack(kept, limits), kept, "")
-    slabs = pack(trained, limits)
+    slabs = [slab for members in _by_group(run, trained) for slab in pack(members, limits)]
     place_slabs(program, "param", "param", slabs, trained, "")
     states = {n: Type(m.dtype, m.shape) for n, m in compiled.states.items()}
     graph: Graph | None = None
@@ -162,7 +163,27 @@ def _lay_out(run: ResolvedRun, compiled: Compiled, training: bool) -> Graph | No
     return graph
 
 
-def _optimizer(run: ResolvedRun, compiled: Compiled, slabs: list, trained: dict[str, Type]) -> tuple[Graph, dict[str, Type]]:
+def _group(run: ResolvedRun, path: str) -> tuple[Any, float]:
+    """(the optimizer's parameters, factor on the learning rate) for a weight: the first group that matches counts."""
+    for group in run.groups:
+        if match_path(group.match, path):
+            return group.params, group.lr_scale
+    assert run.optimizer is not None
+    return run.optimizer[1], 1.0
+
+
+def _by_group(run: ResolvedRun, trained: Mapping[str, Type]) -> list[dict[str, Type]]:
+    """The trained weights apart by group, so that no slab mixes two."""
+    if not run.groups:
+        return [dict(trained)]
+    found: dict[int, dict[str, Type]] = {}
+    for path, type in trained.items():
+        index = next((i for i, g in enumerate(run.groups) if match_path(g.match, path)), len(run.groups))
+        found.setdefault(index, {})[path] = type
+    return list(found.values())
+
+
+def _optimizer(run: ResolvedRun, compiled: Compiled, slabs: list[Slab], trained: dict[str, Type]) -> tuple[Graph, dict[str, Type]]:
     program, limits = compiled.program, compiled.program.limits
     assert run.optimizer is not None
     block, params = run.optimizer
@@ -175,14 +196,15 @@ def _optimizer(run: ResolvedRun, compiled: Compiled, slabs: list, trained: dict[
             compiled.slots[f"opt:{slot}:{path}"] = declared[path].get(slot, Slot())
     if needs_tensors(block, clip):
         units = [
-            Unit(p, t, "param", p, f"grad:{p}", {s: f"opt:{s}:{p}" for s in declared[p]}) for p, t in trained.items()
+            Unit(p, t, "param", p, f"grad:{p}", {s: f"opt:{s}:{p}" for s in declared[p]}, *_group(run, p))
+            for p, t in trained.items()
         ]
     else:
         parts = chunks(slabs, limits)
         columns = {c: place_chunks(program, c, parts) for c in ("param", "grad", *(f"opt.{s}" for s in names))}
         units = [
             Unit(p, Type("f32", program.tensors[p].shape), "state", p, columns["grad"][i],
-                 {s: columns[f"opt.{s}"][i] for s in names})
+                 {s: columns[f"opt.{s}"][i] for s in names}, *_group(run, next(iter(slabs[parts[i].slab].offsets))))
             for i, p in enumerate(columns["param"])
         ]  # fmt: skip
     globals_ = dict(block.globals(params))

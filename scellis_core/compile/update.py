@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scellis_core import ops
@@ -21,7 +21,12 @@ SCALAR = Type("f32", ())
 class Unit:
     """What one update kernel covers: a part of a slab, or one tensor.
 
-    ``op`` is the leaf that reads the parameters (``state`` for slabs, ``param`` for a tensor).
+    Attributes:
+        name, type: of the unit.
+        op: the leaf that reads the parameters (``state`` for slabs, ``param`` for a tensor).
+        p, g, slots: tensors by name.
+        params: the optimizer's parameters for these weights (their group's).
+        lr_scale: their group's factor on the learning rate.
     """
 
     name: str
@@ -30,6 +35,8 @@ class Unit:
     p: str
     g: str
     slots: Mapping[str, str]
+    params: Any
+    lr_scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,8 @@ def build_apply(plan: UpdatePlan, units: Sequence[Unit], globals_: Mapping[str, 
     if plan.clip is not None:
         clip_hyper = Hyper(plan.clip_params, lr, hyper.t, hyper.grad_norm)
         views = _run_gradient_phases(plan.clip, views, clip_hyper)
-    results = _run_phases(plan.optimizer, views, hyper)
+    hypers = {u.name: _for_unit(hyper, u) for u in units}
+    results = _run_phases(plan.optimizer, views, hyper, hypers)
     for unit, view in zip(units, views, strict=True):
         new_p, new_s = results[unit.name]
         g.store(unit.p, ops.select(applied, new_p, view.p))
@@ -126,6 +134,13 @@ def build_apply(plan: UpdatePlan, units: Sequence[Unit], globals_: Mapping[str, 
     return g.prune()
 
 
+def _for_unit(hyper: Hyper, unit: Unit) -> Hyper:
+    """The hyperparameters of a unit's group; scalars of earlier phases are shared by all."""
+    lr = hyper.lr if unit.lr_scale == 1.0 else hyper.lr * unit.lr_scale
+    decay = getattr(unit.params, "weight_decay", 0.0)
+    return replace(hyper, params=unit.params, lr=lr, weight_decay=decay)
+
+
 def _run_gradient_phases(clip: Clip, views: list[ParamView], hyper: Hyper) -> list[ParamView]:
     for phase in clip.phases:
         if phase.scope == "all":
@@ -139,7 +154,7 @@ def _run_gradient_phases(clip: Clip, views: list[ParamView], hyper: Hyper) -> li
 
 
 def _run_phases(
-    optimizer: Optimizer, views: Sequence[ParamView], hyper: Hyper
+    optimizer: Optimizer, views: Sequence[ParamView], hyper: Hyper, hypers: Mapping[str, Hyper]
 ) -> dict[str, tuple[Value, dict[str, Value]]]:
     """Run an optimizer's phases in order: each sees the slots and parameters the one before it left."""
     current = {v.path: (v.p, dict(v.s)) for v in views}
@@ -152,7 +167,7 @@ def _run_phases(
         for view in views:
             if _covers(phase, view):
                 p, s = current[view.path]
-                result = phase.fn(p, view.g, s, hyper)
+                result = phase.fn(p, view.g, s, hypers[view.path])
                 if not isinstance(result, tuple) or len(result) != 2:
                     raise ContractError(
                         optimizer.id, "a phase that returns (new p, {slot: value})", type(result).__name__
