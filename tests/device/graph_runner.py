@@ -1,4 +1,4 @@
-"""Runs a graph group by group on a device, and on the ops' NumPy oracles, to compare the two."""
+"""Runs a graph group by group on a device, and on the oracle, to compare the two."""
 
 from __future__ import annotations
 
@@ -7,38 +7,33 @@ from collections.abc import Mapping
 import numpy as np
 from kernel_runner import TYPES, WEBGPU, run
 
-from scellis_core import ops
-from scellis_core.ir import Graph, Value, op_def, verify
+from scellis_core.ir import Graph, Value, verify
 from scellis_core.lower.emit import emit_group
 from scellis_core.lower.group import group_graph
 from scellis_core.lower.program import Limits
 from scellis_core.lower.views import base_of
 from scellis_core.lower.wgsl import ScalarTable
+from scellis_core.oracle import evaluate
 
 Arrays = dict[str, np.ndarray]
-assert ops
 
 
 def oracle(graph: Graph, arrays: Mapping[str, np.ndarray]) -> Arrays:
-    """Outputs and stored tensors (as ``store:<name>``) by the ops' oracles."""
-    found: dict[Value, np.ndarray] = {}
-    out: Arrays = {}
-    current = dict(arrays)
-    for node in graph.nodes:
-        definition = op_def(node.op)
-        if node.op in ("load", "param", "state", "scalar"):
-            given = [np.asarray(current[str(node.attrs["name"])])]
-        else:
-            given = [found[v] for v in node.inputs]
-        wide = [g.astype(np.float64) if g.dtype.kind == "f" else g for g in given]
-        assert definition.oracle is not None
-        results = definition.oracle(wide, node.attrs)
-        for value, array in zip(node.outputs, results, strict=True):
-            found[value] = np.asarray(array)
-        if node.op == "store":
-            current[str(node.attrs["name"])] = given[0]
-            out[f"store:{node.attrs['name']}"] = given[0]
-    return out | {name: found[v] for name, v in graph.outputs.items()}
+    """Outputs and stored tensors (as ``store:<name>``) by the float64 interpreter."""
+    names = {kind: set(graph.leaves(kind)) for kind in ("load", "param", "state")}
+    tensors = {n: _wide(arrays[n]) for n in (*names["param"], *names["state"])}
+    for node in graph.stores():
+        name = str(node.attrs["name"])
+        tensors.setdefault(name, np.zeros(node.inputs[0].shape))
+    inputs = {n: _wide(arrays[n]) for n in names["load"]}
+    scalars = {n: a.item() for n, a in arrays.items() if n not in inputs and n not in tensors for a in [np.asarray(a)]}
+    out = evaluate(graph, inputs, tensors, scalars)
+    return out | {f"store:{n.attrs['name']}": tensors[str(n.attrs["name"])] for n in graph.stores()}
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    kinds = {"f": np.float64, "i": np.int64, "u": np.int64}
+    return np.array(array, kinds.get(np.asarray(array).dtype.kind, np.bool_))
 
 
 def on_device(
@@ -54,14 +49,12 @@ def on_device(
     tensors: dict[str, np.ndarray] = {}
     values: dict[Value, np.ndarray] = {}
     scalars = ScalarTable()
-    names: dict[str, object] = {}
     for node in graph.nodes:
         if node.op in ("load", "param", "state"):
             type = node.outputs[0].type
             array = np.asarray(arrays[str(node.attrs["name"])])
             tensors[str(node.attrs["name"])] = array.astype(TYPES.get(type.dtype, np.uint32)).reshape(type.shape)
-        elif node.op == "scalar":
-            names[str(node.attrs["name"])] = arrays[str(node.attrs["name"])]
+    names = dict(arrays)
     groups = group_graph(graph, limits, fuse=fuse)
 
     def read(value: Value) -> np.ndarray:
@@ -88,7 +81,10 @@ def on_device(
                 tensors[stored[value]] = array
             if group.kind != "copy":
                 values[value] = array
-    out = {f"store:{n.attrs['name']}": tensors[str(n.attrs["name"])] for n in graph.stores()}
+    out: Arrays = {}
+    for node in graph.stores():
+        name = str(node.attrs["name"])
+        out[f"store:{name}"] = tensors[name].reshape(node.inputs[0].shape)
     for name, value in graph.outputs.items():
         out[name] = read(base_of(value)).reshape(value.shape)
     return out
