@@ -11,7 +11,7 @@ elements that it writes may read and store it at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from scellis_core.ir import DTYPES, Graph, Node, Value
@@ -135,7 +135,7 @@ class _Builder:
         if loose:
             last = loose[-1]
             first = self._closed([last], set(loose))
-            rest = [n for n in nodes if n not in first or (n is not last and self._read_by(n, nodes, first))]
+            rest = self._rest(nodes, first, last)
         else:
             cut = len(nodes) - 1
             while cut > 1 and self.bindings(self._part(draft, nodes[:cut], nodes[cut:], why)) > self.limit:
@@ -154,8 +154,13 @@ class _Builder:
                     stack.append(value.node)
         return sorted(found, key=self.a.position.__getitem__)
 
-    def _read_by(self, node: Node, nodes: Iterable[Node], apart: Sequence[Node]) -> bool:
-        return any(v.node is node for n in nodes if n not in apart for v, _ in self.a.reads[n])
+    def _rest(self, nodes: list[Node], first: list[Node], last: Node) -> list[Node]:
+        """What a split leaves: all but ``first``, and again those of it that the rest reads, ``last`` apart."""
+        rest = set(nodes) - set(first)
+        for node in reversed(first):
+            if node is not last and any(v.node is node for n in rest for v, _ in self.a.reads[n]):
+                rest.add(node)
+        return [n for n in nodes if n in rest]
 
     def _part(self, draft: Draft, nodes: list[Node], later: list[Node], why: dict[Value, str]) -> Group:
         read = {v for n in later if n not in nodes for v, _ in self.a.reads[n]}
