@@ -26,7 +26,8 @@ def oracle(graph: Graph, arrays: Mapping[str, np.ndarray]) -> Arrays:
         name = str(node.attrs["name"])
         tensors.setdefault(name, np.zeros(node.inputs[0].shape))
     inputs = {n: _wide(arrays[n]) for n in names["load"]}
-    scalars = {n: a.item() for n, a in arrays.items() if n not in inputs and n not in tensors for a in [np.asarray(a)]}
+    known = {*inputs, *tensors}
+    scalars = {n: np.asarray(a).item() for n, a in arrays.items() if n not in known and np.ndim(a) == 0}
     out = evaluate(graph, inputs, tensors, scalars)
     return out | {f"store:{n.attrs['name']}": tensors[str(n.attrs["name"])] for n in graph.stores()}
 
