@@ -8,8 +8,10 @@ reduction, or a value of its rows, joins them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import Literal
 
+from scellis_core.errors import IRError
 from scellis_core.ir import Node, Value
 from scellis_core.lower.analysis import EPILOGUES, Analysis
 from scellis_core.lower.program import Limits
@@ -46,6 +48,8 @@ class Draft:
     outputs: dict[Value, str] = field(default_factory=dict["Value", str])
     stores: list[tuple[Value, str]] = field(default_factory=list["tuple[Value, str]"])
     reach: int = 0
+    later: set[int] = field(default_factory=set[int])
+    awaited: bool = False
     inlined: int = 0
     family: Node | None = None
 
@@ -72,6 +76,7 @@ class Fuser:
         self.drafts: dict[int, Draft] = {}
         self.of: dict[Node, Draft] = {}
         self.count = 0
+        self.became: dict[int, int] = {}
         self.leaf_readers: dict[Value, dict[int, Draft]] = {}
         self.storing: dict[str, Draft] = {}
         self.leaves: dict[str, Value] = {}
@@ -109,36 +114,42 @@ class Fuser:
         """Record that one group runs before another."""
         if before is after:
             return
+        before.later.add(after.id)
+        after.awaited = True
         new = after.reach | 1 << after.id
         if new & ~before.reach:
             before.reach |= new
-            for other in self.drafts.values():
-                if other.reach >> before.id & 1:
-                    other.reach |= before.reach
+            if before.awaited:
+                for other in self.drafts.values():
+                    if other.reach >> before.id & 1:
+                        other.reach |= before.reach
 
     def _order(self) -> list[Draft]:
-        """By anchor, each after those that reach it."""
-        left = sorted(self.drafts.values(), key=lambda d: d.anchor)
+        """By anchor, each after those that must run before it."""
+        waiting = dict.fromkeys(self.drafts, 0)
+        for draft in self.drafts.values():
+            draft.later = {self._now(k) for k in draft.later} - {draft.id}
+            for k in draft.later:
+                waiting[k] += 1
+        ready = [(d.anchor, d.id) for d in self.drafts.values() if not waiting[d.id]]
+        heapify(ready)
         done: list[Draft] = []
-        live = 0
-        for draft in left:
-            live |= 1 << draft.id
-        before = {d.id: 0 for d in left}
-        for draft in left:
-            for other in left:
-                if draft.reach >> other.id & 1:
-                    before[other.id] |= 1 << draft.id
-        finished = 0
-        while left:
-            for k, draft in enumerate(left):
-                if not before[draft.id] & live & ~finished:
-                    done.append(draft)
-                    finished |= 1 << draft.id
-                    del left[k]
-                    break
-            else:  # pragma: no cover - joins are checked
-                raise RuntimeError("cycle between kernel groups")
+        while ready:
+            draft = self.drafts[heappop(ready)[1]]
+            done.append(draft)
+            for k in draft.later:
+                waiting[k] -= 1
+                if not waiting[k]:
+                    heappush(ready, (self.drafts[k].anchor, k))
+        if len(done) < len(self.drafts):  # pragma: no cover - every join is checked
+            raise IRError(self.a.graph.name, "kernel groups in an order", "a cycle between them")
         return done
+
+    def _now(self, id: int) -> int:
+        """The group that a merged one became."""
+        while id in self.became:
+            id = self.became[id]
+        return id
 
     # -- stores ----------------------------------------------------------------------------------------------
     def _copy(self, store: Node) -> None:
@@ -536,11 +547,14 @@ class Fuser:
         for name, draft in self.storing.items():
             if draft is y:
                 self.storing[name] = x
+        x.later |= y.later
+        x.awaited |= y.awaited
         del self.drafts[y.id]
-        for other in self.drafts.values():
-            if other.reach >> y.id & 1:
-                other.reach = other.reach & ~(1 << y.id) | 1 << x.id
+        self.became[y.id] = x.id
         x.reach |= y.reach
+        if not x.awaited:
+            return
+        either = 1 << x.id | 1 << y.id
         for other in self.drafts.values():
-            if other.reach >> x.id & 1:
-                other.reach |= x.reach
+            if other.reach & either:
+                other.reach = other.reach & ~(1 << y.id) | 1 << x.id | x.reach

@@ -12,7 +12,7 @@ elements that it writes may read and store it at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from scellis_core.ir import DTYPES, Graph, Node, Value
 from scellis_core.lower.analysis import Analysis, Operand, analyse
@@ -105,6 +105,13 @@ def _name(value: Value) -> str:
     return f"{label}:{value.type}"
 
 
+def _copy(value: Value, name: str) -> Group:
+    note = f"copied: {name} is not written by the kernel that computes it"
+    return Group(
+        "copy", [], [], [value], [], [(value, name)], {}, value.node.path, note, aligned=frozenset([value])
+    )  # fmt: skip
+
+
 class _Builder:
     """Turns drafts into groups, split where they would bind too many buffers."""
 
@@ -117,11 +124,7 @@ class _Builder:
         """The groups of one draft, in order."""
         a = self.a
         if draft.kind == "copy":
-            value, name = draft.stores[0]
-            note = f"copied: {name} is not written by the kernel that computes it"
-            group = Group("copy", [], [], [value], [], draft.stores, {}, value.node.path, note)
-            group.aligned = frozenset([value])
-            return [group]
+            return [_copy(*draft.stores[0])]
         nodes = sorted(draft.levels, key=a.position.__getitem__)
         group = self._group(draft, nodes, draft.outputs)
         return self._fit(draft, group, draft.outputs)
@@ -143,7 +146,13 @@ class _Builder:
             first, rest = nodes[:cut], nodes[cut:]
         head = self._part(draft, first, rest, why)
         tail = self._part(draft, rest, [], why)
-        return self._fit(draft, head, why) + self._fit(draft, tail, why)
+        read = {str(v.node.attrs["name"]) for v in tail.inputs if v.node.op in ("param", "state")}
+        late = [(v, name) for v, name in head.stores if name in read]
+        if late:  # what the second part reads is not overwritten by the first
+            draft = replace(draft, stores=[s for s in draft.stores if s not in late])
+            head = self._part(draft, first, rest, why)
+        copies = [_copy(v, name) for v, name in late]
+        return self._fit(draft, head, why) + self._fit(draft, tail, why) + copies
 
     def _closed(self, seeds: list[Node], among: set[Node]) -> list[Node]:
         found, stack = set(seeds), list(seeds)

@@ -237,12 +237,15 @@ class Code:
         return Ix(self.let(text, text, a.depth, prefix="ix")[0], n, a.depth)
 
     # -- positions -------------------------------------------------------------------------------------------
-    def digits(self, position: Position, dims: Shape) -> tuple[Ix, ...]:
-        """The digits of a position in other radices of the same product."""
+    def digits(self, position: Position, dims: Shape, need: tuple[bool, ...] | None = None) -> tuple[Ix, ...]:
+        """The digits of a position in other radices of the same product; those not in ``need`` are left 0."""
         if dims == position.dims:
             return position.at
         out: list[Ix] = []
         for a0, a1, b0, b1 in segments(position.dims, dims):
+            if need is not None and not any(need[b0:b1]):
+                out += [constant(0)] * (b1 - b0)
+                continue
             whole, stride = constant(0), 1
             if a1 - a0 == 1:
                 whole = position.at[a0]
@@ -254,9 +257,10 @@ class Code:
                 for ix, stride in zip(position.at[a0:a1], strides, strict=True):
                     whole = self.add(whole, self.mul(ix, stride))
             split: list[Ix] = []
-            for size in reversed(dims[b0 + 1 : b1]):
-                split.append(self.mod(whole, size))
-                whole = self.div(whole, size)
+            for k in range(b1 - 1, b0, -1):
+                wanted = need is None or need[k]
+                split.append(self.mod(whole, dims[k]) if wanted else constant(0))
+                whole = self.div(whole, dims[k]) if need is None or any(need[b0:k]) else constant(0)
             out.append(whole)
             out += reversed(split)
         return tuple(out)
@@ -268,7 +272,7 @@ class Code:
     def broadcast(self, position: Position, source: Shape, target: Shape) -> Position:
         """Where an element of ``source`` seen at shape ``target`` comes from."""
         dims, kept = broadcast_dims(source, target)
-        at = self.digits(position, dims)
+        at = self.digits(position, dims, kept)
         return Position(
             tuple([d for d, k in zip(dims, kept, strict=True) if k]),
             tuple([a for a, k in zip(at, kept, strict=True) if k]),

@@ -104,6 +104,19 @@ def test_update_in_place_is_one_kernel():
     compare(g, arrays, fuse=False)
 
 
+def test_a_split_update_reads_no_new_value():
+    g = Graph()
+    states = [g.state(f"s{k}", Type("f32", (40,))) for k in range(11)]
+    total = states[0]
+    for k, state in enumerate(states):
+        total = ops.tanh(total + state * states[(k + 5) % 11])
+        g.store(f"s{k}", total * 0.5 + state)
+    groups = group_graph(g, WEBGPU, fuse=True)
+    assert len(groups) > 2
+    rng = np.random.default_rng(0)
+    compare(g, {f"s{k}": rng.standard_normal(40).astype(np.float32) for k in range(11)})
+
+
 def test_a_store_waits_for_every_reader_of_the_old_value():
     g = Graph()
     w = g.state("w", Type("f32", (6, 6)))
