@@ -1,7 +1,7 @@
 """The Python API: ``import scellis``.
 
-``load``, ``plan``, ``train``, ``resume``, ``open_run``, ``predict``, ``evaluate``, ``export``, ``metrics``, ``sample`` and the
-``Record`` class. Each is imported when it is first used, so ``import scellis`` is quick.
+``load``, ``plan``, ``train``, ``resume``, ``open_run``, ``predict``, ``evaluate``, ``export``, ``metrics``,
+``sample`` and the ``Record`` class. Each is imported when it is first used, so ``import scellis`` is quick.
 """
 
 from __future__ import annotations

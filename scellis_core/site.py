@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scellis_core import rng
 from scellis_core.blocks import Dataset, ScheduleContext
@@ -16,13 +16,10 @@ from scellis_core.catalog import Catalog
 from scellis_core.compile import Compiled, compile_run
 from scellis_core.errors import DataError, DeviceError, RecordError
 from scellis_core.lower.program import Limits
-from scellis_core.model import ResolvedRun, initial_tensors, resolve_run
+from scellis_core.model import ResolvedRun, resolve_run
 from scellis_core.record import Record
 from scellis_core.train.batching import Schedule, order
 from scellis_core.train.session import batches, open_data
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 HOST = "scellis_tab"
 """The package that ships the browser host."""
@@ -101,13 +98,9 @@ def _weights(run: ResolvedRun, compiled: Compiled, path: Path) -> list[dict[str,
     """Initial tensors, one after another; those that start as zeros are left to WebGPU, which clears buffers."""
     import numpy as np
 
-    tensors: dict[str, NDArray[Any]] = dict(initial_tensors(compiled.params, compiled.states, run.record.spec.seed))
-    for name, slot in compiled.slots.items():
-        shape = compiled.program.tensors[name].shape
-        tensors[name] = tensors[name.split(":", 2)[2]] if slot.init == "param" else np.full(shape, slot.init, np.float32)
     table: list[dict[str, Any]] = []
     with path.open("wb") as file:
-        for name, array in tensors.items():
+        for name, array in compiled.initial(run.record.spec.seed).items():
             if np.any(array):
                 raw = np.ascontiguousarray(array, np.float32).tobytes()
                 table.append({"name": name, "offset": file.tell(), "bytes": len(raw)})
@@ -129,8 +122,10 @@ def _data(compiled: Compiled, dataset: Dataset, path: Path) -> dict[str, Any]:
                     continue
                 raw = np.ascontiguousarray(array, np.float32 if spec.dtype == "f32" else np.int32).tobytes()
                 if file.tell() + len(raw) > MOST_BYTES:
-                    raise DataError("data", f"at most {MOST_BYTES} bytes for a tab", f"more (split {split})", "a smaller dataset")
-                arrays[name] = {"dtype": spec.dtype, "shape": list(spec.shape), "offset": file.tell(), "bytes": len(raw)}
+                    expected = f"at most {MOST_BYTES} bytes for a tab"
+                    raise DataError("data", expected, f"more (split {split})", "a smaller dataset")
+                place = {"offset": file.tell(), "bytes": len(raw)}
+                arrays[name] = {"dtype": spec.dtype, "shape": list(spec.shape), **place}
                 file.write(raw)
             if examples:
                 splits[split] = {"examples": examples, "arrays": arrays}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scellis_core.autodiff import gradients
 from scellis_core.blocks import InputSpec, ParamInfo, Slot, match_path
 from scellis_core.compile.support import check_supported
-from scellis_core.compile.update import REPORT, Unit, UpdatePlan, build_apply, needs_tensors
+from scellis_core.compile.update import REPORT, Pending, Unit, UpdatePlan, build_apply, needs_tensors
 from scellis_core.errors import IRError, RecordError
 from scellis_core.ir import Graph, Type, Value, digest, parse_graph, print_graph, verify
 from scellis_core.lower.group import Group, group_graph
@@ -18,13 +18,19 @@ from scellis_core.lower.layout import Slab, align, chunks, pack, place_chunks, p
 from scellis_core.lower.place import SlotPool, place_sequence
 from scellis_core.lower.program import ALIGN, Buffer, Limits, StepProgram
 from scellis_core.lower.wgsl import ScalarTable
-from scellis_core.model import Lowered, ResolvedRun, TensorMeta, lower
+from scellis_core.model import Lowered, ResolvedRun, TensorMeta, initial_tensors, lower
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 READBACKS = 3
 """Readbacks that may be under way at once; each has a staging buffer."""
 
 STAGING_PIECE = 4 * 1024 * 1024
 """Bytes of a persistent tensor that are read back at once."""
+
+NEXT = "next:"
+"""Before the name of a statistic: its value should the step not be skipped."""
 
 BASE_SCALARS = (("lr", "f32"), ("loss_scale", "f32"), ("rng.counter_lo", "u32"), ("rng.counter_hi", "u32"))
 
@@ -52,6 +58,26 @@ class Compiled:
     slots: dict[str, Slot] = field(default_factory=dict[str, Slot])
     draws: int = 0
 
+    def initial(self, seed: int) -> dict[str, NDArray[Any]]:
+        """First value of every tensor that a run starts with: weights, statistics, optimizer state (f32).
+
+        Args:
+            seed: the record's.
+        """
+        import numpy as np
+
+        found = initial_tensors(self.params, self.states, seed)
+        for name, slot in self.slots.items():
+            if slot.init == "param":
+                found[name] = found[name.split(":", 2)[2]]
+            else:
+                found[name] = np.full(self.program.tensors[name].shape, slot.init, np.float32)
+        return found | self.pending(found)
+
+    def pending(self, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """What else to write along with statistics: their next values, where the program trains."""
+        return {NEXT + n: tensors[n] for n in self.states if n in tensors and NEXT + n in self.program.tensors}
+
 
 def compile_run(
     run: ResolvedRun,
@@ -67,7 +93,8 @@ def compile_run(
         run: resolved record.
         limits: of the device.
         train: batch sizes of micro steps (the epoch's tail included); adds ``apply`` where there are any.
-        evaluate, predict: batch sizes of those sequences.
+        evaluate: batch sizes of evaluation.
+        predict: batch sizes of prediction.
 
     Raises:
         RecordError: if the record asks for what this version does not compile.
@@ -137,7 +164,8 @@ def _check(graph: Graph) -> None:
 
 def _staging_bytes(program: StepProgram) -> int:
     """Room for the outputs of any sequence, and for reading persistent tensors in pieces, :data:`READBACKS` times."""
-    outputs = [sum(align(program.tensors[t].range.size) for t in s.outputs.values()) for s in program.sequences.values()]
+    size = {name: align(tensor.range.size) for name, tensor in program.tensors.items()}
+    outputs = [sum(size[t] for t in s.outputs.values()) for s in program.sequences.values()]
     slabs = [b.size for b in program.buffers.values() if b.kind in ("param", "optimizer", "state")]
     return READBACKS * align(max(*outputs, min(max(slabs), STAGING_PIECE), ALIGN))
 
@@ -152,15 +180,26 @@ def _lay_out(run: ResolvedRun, compiled: Compiled, training: bool) -> Graph | No
     slabs = [slab for members in _by_group(run, trained) for slab in pack(members, limits)]
     place_slabs(program, "param", "param", slabs, trained, "")
     states = {n: Type(m.dtype, m.shape) for n, m in compiled.states.items()}
-    graph: Graph | None = None
-    if training:
-        if run.optimizer is None:
-            raise RecordError(run.record.where("optimizer"), "an optimizer", "none", "optimizer: { block_id: ... }")
-        place_slabs(program, "grad", "grad", slabs, trained, "grad:")
-        graph, more = _optimizer(run, compiled, slabs, trained)
-        states |= more
-    place_slabs(program, "state", "state", pack(states, limits), states, "")
+    statistics = pack(states, limits)
+    place_slabs(program, "state", "statistics", statistics, states, "")
+    if not training:
+        return None
+    if run.optimizer is None:
+        raise RecordError(run.record.where("optimizer"), "an optimizer", "none", "optimizer: { block_id: ... }")
+    if not trained:
+        raise RecordError(run.record.where("freeze"), "at least one weight to train", f"none of {len(types)}")
+    place_slabs(program, "grad", "grad", slabs, trained, "grad:")
+    place_slabs(program, "state", "next", statistics, states, NEXT)
+    graph, counters = _optimizer(run, compiled, slabs, trained, _pending(program, statistics, limits))
+    place_slabs(program, "state", "state", pack(counters, limits), counters, "")
     return graph
+
+
+def _pending(program: StepProgram, statistics: Sequence[Slab], limits: Limits) -> list[Pending]:
+    """What ``apply`` takes over into the statistics: each part of their slabs."""
+    parts = chunks(statistics, limits)
+    kept, found = place_chunks(program, "statistics", parts), place_chunks(program, "next", parts)
+    return [Pending(k, n, Type("f32", program.tensors[k].shape)) for k, n in zip(kept, found, strict=True)]
 
 
 def _group(run: ResolvedRun, path: str) -> tuple[Any, float]:
@@ -183,7 +222,9 @@ def _by_group(run: ResolvedRun, trained: Mapping[str, Type]) -> list[dict[str, T
     return list(found.values())
 
 
-def _optimizer(run: ResolvedRun, compiled: Compiled, slabs: list[Slab], trained: dict[str, Type]) -> tuple[Graph, dict[str, Type]]:
+def _optimizer(
+    run: ResolvedRun, compiled: Compiled, slabs: list[Slab], trained: dict[str, Type], pending: Sequence[Pending]
+) -> tuple[Graph, dict[str, Type]]:
     program, limits = compiled.program, compiled.program.limits
     assert run.optimizer is not None
     block, params = run.optimizer
@@ -214,11 +255,14 @@ def _optimizer(run: ResolvedRun, compiled: Compiled, slabs: list[Slab], trained:
         more[f"global:opt.{name}"] = Type("f32", ())
         compiled.slots[f"global:opt.{name}"] = slot
     plan = UpdatePlan(block, params, clip, clip_params, run.record.spec.grad_accumulation > 1)
-    return build_apply(plan, units, globals_), more
+    return build_apply(plan, units, globals_, pending), more
 
 
 def _micro_graph(run: ResolvedRun, low: Lowered) -> Graph:
-    """Forward and backward of one micro step; gradients of ``total * loss_scale`` reach ``grad:<path>``."""
+    """Forward and backward of one micro step; gradients of ``total * loss_scale`` reach ``grad:<path>``.
+
+    Statistics go to ``next:<name>``, from where ``apply`` takes them unless it skips the step.
+    """
     graph = low.graph
     accumulate = run.record.spec.grad_accumulation > 1
     leaves = {p: v for p, v in graph.leaves("param").items() if low.params[p].trainable}
@@ -237,6 +281,9 @@ def _micro_graph(run: ResolvedRun, low: Lowered) -> Graph:
             continue
         with graph.at(value.node.path):
             graph.store(f"grad:{path}", graph.state(f"grad:{path}", type) + value if accumulate else value)
+    for node in graph.nodes:
+        if node.attrs.get("name") in low.states and (node.op == "store" or accumulate):
+            node.attrs["name"] = f"{NEXT}{node.attrs['name']}"
     graph.name = "micro"
     graph.outputs.clear()
     return graph.prune()

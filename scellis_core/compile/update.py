@@ -40,6 +40,15 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class Pending:
+    """A slab of running statistics (or a part of one), and the tensor where micro steps put its next value."""
+
+    kept: str
+    next: str
+    type: Type
+
+
+@dataclass(frozen=True)
 class UpdatePlan:
     """The blocks that shape an update, with their validated parameters."""
 
@@ -56,7 +65,9 @@ def needs_tensors(optimizer: Optimizer, clip: Clip | None) -> bool:
     return any(p.scope in ("tensor", "matrix") for p in phases)
 
 
-def build_apply(plan: UpdatePlan, units: Sequence[Unit], globals_: Mapping[str, Slot]) -> Graph:
+def build_apply(
+    plan: UpdatePlan, units: Sequence[Unit], globals_: Mapping[str, Slot], pending: Sequence[Pending] = ()
+) -> Graph:
     """Build the graph that turns accumulated gradients into new parameters.
 
     The step is applied only if the global gradient norm is finite and the loss had any weight; otherwise
@@ -123,6 +134,11 @@ def build_apply(plan: UpdatePlan, units: Sequence[Unit], globals_: Mapping[str, 
                 g.store(name, ops.select(applied, new_s[slot], view.s[slot]))
         if plan.accumulate:
             g.store(unit.g, g.const(0.0, "f32", unit.type.shape))
+    for part in pending:
+        kept = ops.select(applied, g.state(part.next, part.type), g.state(part.kept, part.type))
+        g.store(part.kept, kept)
+        if plan.accumulate:
+            g.store(part.next, kept)
     for name in globals_:
         if name in hyper.shared:
             g.store(f"global:opt.{name}", ops.select(applied, hyper.shared[name], hyper.globals[name]))
@@ -181,7 +197,9 @@ def _run_phases(
     return {path: (p, {k: v for k, v in s.items() if k in touched[path]}) for path, (p, s) in current.items()}
 
 
-def _now(current: Mapping[str, tuple[Value, dict[str, Value]]], view: ParamView) -> tuple[Value, Value, dict[str, Value]]:
+def _now(
+    current: Mapping[str, tuple[Value, dict[str, Value]]], view: ParamView
+) -> tuple[Value, Value, dict[str, Value]]:
     p, s = current[view.path]
     return p, view.g, s
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -54,7 +54,7 @@ class Database:
         self.path = path
 
     @contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
+    def write(self) -> Generator[sqlite3.Connection, None, None]:
         """A connection inside one transaction that holds the write lock from its start.
 
         Raises:
@@ -68,7 +68,7 @@ class Database:
             yield connection
 
     @contextmanager
-    def read(self) -> Iterator[sqlite3.Connection]:
+    def read(self) -> Generator[sqlite3.Connection, None, None]:
         """A connection that sees one state of the database; where there is no file, an empty one and none is made.
 
         Raises:
@@ -78,7 +78,7 @@ class Database:
             yield connection
 
     @contextmanager
-    def _open(self, begin: str) -> Iterator[sqlite3.Connection]:
+    def _open(self, begin: str) -> Generator[sqlite3.Connection, None, None]:
         stored = begin != "BEGIN" or self.path.exists()
         connection: sqlite3.Connection | None = None
         try:

@@ -99,37 +99,69 @@ class Store:
             self._claims[run] = claim
         return run
 
-    def resume_run(self, run: str, step: int, device: str, environment: Mapping[str, Any] | None = None) -> None:
+    def hold(self, run: str) -> None:
+        """Keep every other process from going on with a run, from before its checkpoint is read.
+
+        Raises:
+            StoreError: if there is no such run, a process that is alive holds it, or it has finished.
+        """
+        with self.database.write() as db:
+            self._hold(db, run)
+
+    def _hold(self, db: sqlite3.Connection, run: str) -> None:
+        row = db.execute("SELECT state, process FROM runs WHERE id = ?", (run,)).fetchone()
+        if row is None:
+            raise StoreError(f"run {run}", f"a run of {self.root}", "none", "scellis runs")
+        if row["state"] == "finished":
+            raise StoreError(f"run {run}", "an interrupted run", "one that has finished", "scellis runs")
+        running = row["state"] == "running" and self._runs(run, row["process"])
+        if run in self._claims and not running:
+            return
+        claim = None if running else process.claim(self._claim_path(run))
+        if claim is None:
+            raise StoreError(f"run {run}", "a run that is not running", "running in another process")
+        self._claims[run] = claim
+
+    def release(self, run: str) -> None:
+        """Let go of a run that is held, where it is; one that still counts as running is then interrupted."""
+        if run in self._claims:
+            with self.database.write():
+                self._claims.pop(run).release(remove=True)
+
+    def resume_run(
+        self,
+        run: str,
+        step: int,
+        device: str,
+        environment: Mapping[str, Any] | None = None,
+        *,
+        epoch: int = 0,
+        skipped: int = 0,
+    ) -> None:
         """Mark a run ``running`` again from a step; what was logged or saved after it is dropped.
 
         Args:
-            run: its id.
+            run: its id; held from now on if it is not yet.
             step: of the checkpoint that it goes on from, or 0.
             device: adapter's name.
             environment: device, driver, versions now.
+            epoch: epochs done by that step.
+            skipped: updates skipped by that step.
 
         Raises:
             StoreError: if there is no such run, a process that is alive is running it, or it has finished.
         """
         with self.database.write() as db:
-            row = db.execute("SELECT state FROM runs WHERE id = ?", (run,)).fetchone()
-            if row is None:
-                raise StoreError(f"run {run}", f"a run of {self.root}", "none", "scellis runs")
-            if row["state"] == "finished":
-                raise StoreError(f"run {run}", "an interrupted run", "one that has finished", "scellis runs")
-            claim = process.claim(self._claim_path(run))
-            if claim is None:
-                raise StoreError(f"run {run}", "a run that is not running", "running in another process")
+            self._hold(db, run)
             db.execute("DELETE FROM metrics WHERE run = ? AND step > ?", (run, step))
             db.execute("DELETE FROM checkpoints WHERE run = ? AND step > ?", (run, step))
             db.execute(
-                "UPDATE runs SET state = 'running', error = NULL, process = ?, device = ?, updated = ?, step = ?"
-                " WHERE id = ?",
-                (process.identity(), device, time.time(), step, run),
+                "UPDATE runs SET state = 'running', error = NULL, process = ?, device = ?, updated = ?, epoch = ?,"
+                " step = ?, skipped = ? WHERE id = ?",
+                (process.identity(), device, time.time(), epoch, step, skipped, run),
             )
             if environment is not None:
                 _note_environment(db, run, step, environment)
-        self._claims[run] = claim
 
     def end_run(self, run: str, state: str, step: int, skipped: int, error: str = "") -> None:
         """Record how a run ended.

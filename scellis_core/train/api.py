@@ -10,6 +10,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,8 @@ from scellis_core.planner import Plan
 from scellis_core.planner import plan as price
 from scellis_core.record import Record
 from scellis_core.store import Checkpoint, RunRow, Store, encode
-from scellis_core.train.events import Event, RunEnded
+from scellis_core.train.batching import eval_sizes
+from scellis_core.train.events import Event
 from scellis_core.train.loop import Loop, LoopState
 from scellis_core.train.recorder import Recorder, environment
 from scellis_core.train.session import Session, batches, open_session
@@ -120,7 +122,8 @@ def train(
         record: a record or the path of one.
         store: folder of objects and provenance; ``.scellis`` beside the record where None.
         device: ``auto``, ``oracle``, or part of an adapter's name.
-        on_event, callbacks: receive every event (:mod:`scellis_core.train.events`).
+        on_event: receives every event (:mod:`scellis_core.train.events`).
+        callbacks: receive every event before it.
         catalog: where blocks are found.
         limits: ask the device for smaller limits than it has.
 
@@ -130,20 +133,14 @@ def train(
     ready = load(record, store=store)
     root = Store(store_path(ready, store))
     session = open_session(ready, catalog or Catalog.discover(), device=device, limits=limits)
-    try:
+    with closing(session):
         session.initialise()
         _start_from(session, root)
-        run = root.create_run(
-            ready,
-            device=str(session.executor.describe()["adapter"]),
-            environment=environment(session),
-            total=session.require_plan().total,
-            base=ready.base,
-        )
-        _note_dataset(session, root, run)
-        return _go(session, root, run, None, [*callbacks, *([on_event] if on_event else [])])
-    finally:
-        session.close()
+        loop = Loop(session, _all(callbacks, on_event))
+        facts = environment(session)
+        total = session.require_plan().total
+        run = root.create_run(ready, device=facts["device"]["adapter"], environment=facts, total=total, base=ready.base)
+        return _go(loop, root, run, resumed=False)
 
 
 def resume(
@@ -161,29 +158,37 @@ def resume(
     Args:
         run: id, or the beginning of one; the latest interrupted run where None.
         store: the store's folder.
-        device, on_event, callbacks, catalog, limits: as for :func:`train`.
+        device: as for :func:`train`; another device than before may give other bits.
+        on_event: as for :func:`train`.
+        callbacks: as for :func:`train`.
+        catalog: as for :func:`train`.
+        limits: as for :func:`train`.
 
     Raises:
         StoreError: if there is no such run, it is running or finished, or its checkpoint is damaged.
+        DataError: if the data is not what the run began with.
     """
     root = Store(Path(store))
     row = root.find_run(run)
-    if row.state == "running":
-        raise StoreError(f"run {row.id}", "a run that is not running", "running in another process")
-    if row.state == "finished":
-        raise StoreError(f"run {row.id}", "an interrupted run", "one that has finished", "scellis runs")
-    record = record_of(row, root)
-    session = open_session(record, catalog or Catalog.discover(), device=device, limits=limits)
+    root.hold(row.id)
     try:
-        session.initialise()
-        _start_from(session, root)
-        bundle = None
-        if root.checkpoints(row.id):
-            bundle = restore(session, root, row.id)
-        root.resume_run(row.id, session.step, str(session.executor.describe()["adapter"]))
-        return _go(session, root, row.id, bundle, [*callbacks, *([on_event] if on_event else [])])
+        session = open_session(record_of(row, root), catalog or Catalog.discover(), device=device, limits=limits)
+        with closing(session):
+            _check_data(session, root, row.id)
+            session.initialise()
+            _start_from(session, root)
+            state = None
+            if root.checkpoints(row.id):
+                state = LoopState.from_json(restore(session, root, row.id).loop)
+            loop = Loop(session, _all(callbacks, on_event), state)
+            facts = environment(session)
+            epoch, _ = session.require_plan().position(session.step)
+            skipped = state.skipped if state else 0
+            adapter = facts["device"]["adapter"]
+            root.resume_run(row.id, session.step, adapter, facts, epoch=epoch, skipped=skipped)
+            return _go(loop, root, row.id, resumed=True)
     finally:
-        session.close()
+        root.release(row.id)
 
 
 def record_of(row: RunRow, store: Store) -> Record:
@@ -217,20 +222,27 @@ def _start_from(session: Session, store: Store) -> None:
         session.load(store.tensors(digest), session.weight_names(), session.record.where("init.from"))
 
 
-def _note_dataset(session: Session, store: Store, run: str) -> None:
-    data, dataset = session.run.data, session.dataset
-    if data is not None and dataset is not None:
-        store.set_dataset(run, dataset.digest, data.block.id, data.params.model_dump_json(), dataset.spec.sizes)
+def _check_data(session: Session, store: Store, run: str) -> None:
+    """Refuse data that has changed since the run began."""
+    dataset, known = session.dataset, store.datasets(run)
+    if dataset is not None and known and dataset.digest != known[-1]["digest"]:
+        where, hint = session.record.where("data"), "the files that the run began with, or a new run"
+        raise DataError(where, f"data of {known[-1]['digest']}, as the run began with", dataset.digest, hint)
 
 
-def _go(session: Session, store: Store, run: str, bundle: Checkpoint | None, callbacks: Callbacks) -> Result:
-    keep = session.record.spec.checkpoint.keep
-    state = LoopState.from_json(bundle.loop) if bundle else LoopState()
-    loop = Loop(session, Recorder(store, run, keep, state.skipped), callbacks, state)
-    ended: RunEnded = loop.run(resumed=bundle is not None)
-    return Result(
-        run, ended.state, ended.step, ended.applied, ended.skipped, ended.metrics, store.root, ended.reason
-    )
+def _all(callbacks: Callbacks, on_event: Callable[[Event], None] | None) -> Callbacks:
+    return callbacks if on_event is None else [*callbacks, on_event]
+
+
+def _go(loop: Loop, store: Store, run: str, *, resumed: bool) -> Result:
+    try:
+        data, dataset = loop.session.run.data, loop.session.dataset
+        if data is not None and dataset is not None:
+            store.set_dataset(run, dataset.digest, data.block.id, data.params.model_dump_json(), dataset.spec.sizes)
+        ended = loop.run(Recorder(store, run, loop.session.record.spec.checkpoint.keep), resumed=resumed)
+    finally:
+        store.release(run)
+    return Result(run, ended.state, ended.step, ended.applied, ended.skipped, ended.metrics, store.root, ended.reason)
 
 
 # -- using a run ----------------------------------------------------------------------------------------------
@@ -240,6 +252,7 @@ def open_run(
     store: str | Path = ".scellis",
     device: str = "auto",
     best: bool = False,
+    evaluate: bool = True,
     predict: Sequence[int] = (1,),
     catalog: Catalog | None = None,
 ) -> Session:
@@ -250,28 +263,45 @@ def open_run(
         store: the store's folder.
         device: as for :func:`train`.
         best: use the best checkpoint instead of the newest.
-        predict: batch sizes to compile.
+        evaluate: compile the evaluation of every split.
+        predict: batch sizes to compile for prediction.
         catalog: where blocks are found.
+
+    Raises:
+        StoreError: if there is no such run, it has no checkpoint yet, or its checkpoint is damaged.
     """
     root = Store(Path(store))
-    rows = root.runs()
-    if run is None and not rows:
-        raise StoreError(f"store {root.root}", "a run", "none", "scellis train run.sml")
-    row = rows[0] if run is None else root.find_run(run)
-    record = record_of(row, root)
-    session = open_session(record, catalog or Catalog.discover(), device=device, train=False, predict=predict)
-    try:
+    row = _find(root, run)
+    session = open_session(
+        record_of(row, root),
+        catalog or Catalog.discover(),
+        device=device,
+        train=False,
+        evaluate=evaluate,
+        predict=predict,
+    )
+    with ExitStack() as stack:
+        stack.callback(session.close)
         restore(session, root, row.id, best=best, optimizer=False)
-    except BaseException:
-        session.close()
-        raise
+        stack.pop_all()
     return session
+
+
+def _find(store: Store, run: str | None) -> RunRow:
+    """A run by id or the beginning of one; the latest where None."""
+    if run is not None:
+        return store.find_run(run)
+    rows = store.runs()
+    if not rows:
+        raise StoreError(f"store {store.root}", "a run", "none", "scellis train run.sml")
+    return rows[0]
 
 
 def predict(
     run: str | None,
     inputs: Mapping[str, NDArray[Any]],
     *,
+    batch_size: int | None = None,
     store: str | Path = ".scellis",
     device: str = "auto",
     best: bool = False,
@@ -279,23 +309,39 @@ def predict(
     """A trained run's outputs for arrays.
 
     Args:
-        run, store, device, best: as for :func:`open_run`.
-        inputs: arrays by input name, each with the batch as its first dimension.
+        run: as for :func:`open_run`.
+        inputs: arrays by input name, each with the examples as its first dimension.
+        batch_size: examples that the device sees at once; the record's where None.
+        store: as for :func:`open_run`.
+        device: as for :func:`open_run`.
+        best: as for :func:`open_run`.
 
     Returns:
-        Outputs by name, batch first.
+        Outputs by name, examples first.
 
     Raises:
-        DataError: if an input is missing or has another shape.
+        DataError: if an input is missing, unknown or has another shape.
     """
-    sizes = {len(a) for a in inputs.values()}
-    if len(sizes) != 1 or 0 in sizes:
-        raise DataError("predict", "inputs of one batch size, at least 1", str(sorted(sizes)))
-    session = open_run(run, store=store, device=device, best=best, predict=sorted(sizes))
-    try:
-        return session.predict(inputs)
-    finally:
-        session.close()
+    import numpy as np
+
+    arrays = {name: np.asarray(array) for name, array in inputs.items()}
+    sizes = {array.shape[0] if array.ndim else 0 for array in arrays.values()}
+    if len(sizes) != 1 or 0 in sizes or (batch_size is not None and batch_size < 1):
+        got = ", ".join(f"{n} of shape {list(a.shape)}" for n, a in arrays.items()) or "none"
+        raise DataError("predict", "inputs of one number of examples, at least 1, and a batch of at least 1", got)
+    examples = sizes.pop()
+    root = Store(Path(store))
+    row = _find(root, run)
+    batch = min(examples, batch_size or record_of(row, root).spec.batch_size or examples)
+    session = open_run(
+        row.id, store=store, device=device, best=best, evaluate=False, predict=eval_sizes(examples, batch)
+    )
+    with closing(session):
+        parts = [
+            session.predict({name: array[start : start + batch] for name, array in arrays.items()})
+            for start in range(0, examples, batch)
+        ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def evaluate(
@@ -306,16 +352,24 @@ def evaluate(
     device: str = "auto",
     best: bool = False,
 ) -> dict[str, float]:
-    """Loss and metrics of a trained run over a split of its data."""
-    session = open_run(run, store=store, device=device, best=best, predict=())
-    try:
+    """Loss and metrics of a trained run over a split of its data.
+
+    Args:
+        run: as for :func:`open_run`.
+        split: its name; ``train`` too is evaluated without dropout.
+        store: as for :func:`open_run`.
+        device: as for :func:`open_run`.
+        best: as for :func:`open_run`.
+
+    Raises:
+        DataError: if the data has no such split.
+    """
+    with closing(open_run(run, store=store, device=device, best=best, predict=())) as session:
         return session.evaluate(split)
-    finally:
-        session.close()
 
 
 def export(run: str | None, out: str | Path, *, store: str | Path = ".scellis", best: bool = False) -> Path:
-    """Write a run's weights (parameters and running statistics, by path) as safetensors.
+    """Write a run's weights (parameters and running statistics, by path) as safetensors in f32.
 
     Args:
         run: id or the beginning of one; the latest run where None.
@@ -325,15 +379,26 @@ def export(run: str | None, out: str | Path, *, store: str | Path = ".scellis", 
 
     Returns:
         The file's path.
+
+    Raises:
+        StoreError: if there is no such run, it has no checkpoint yet, or its checkpoint is damaged.
+        DataError: if the file cannot be written.
     """
+    import numpy as np
+
     root = Store(Path(store))
-    rows = root.runs()
-    if run is None and not rows:
-        raise StoreError(f"store {root.root}", "a run", "none", "scellis train run.sml")
-    row = rows[0] if run is None else root.find_run(run)
+    row = _find(root, run)
     _, bundle = root.checkpoint(row.id, best=best)
-    tensors = {n.removeprefix("state:"): a for n, a in root.tensors(bundle.weights).items()}
-    metadata = {"format": "pt", "scellis.run": row.id, "scellis.step": str(bundle.step), "scellis.record": row.record_digest}
+    tensors = {
+        name.removeprefix("state:"): array.astype(np.float32) if array.dtype == np.float64 else array
+        for name, array in root.tensors(bundle.weights).items()
+    }
+    metadata = {
+        "format": "pt",
+        "scellis.run": row.id,
+        "scellis.step": str(bundle.step),
+        "scellis.record": row.record_digest,
+    }
     target = Path(out)
     temporary = target.with_name(target.name + ".part")
     try:
@@ -346,13 +411,21 @@ def export(run: str | None, out: str | Path, *, store: str | Path = ".scellis", 
     return target
 
 
-def metrics(run: str | None = None, name: str | None = None, *, store: str | Path = ".scellis") -> list[tuple[int, int, str, float]]:
-    """Logged rows (step, epoch, name, value) of a run; of the latest where None."""
+def metrics(
+    run: str | None = None, name: str | None = None, *, store: str | Path = ".scellis"
+) -> list[tuple[int, int, str, float]]:
+    """Logged rows (step, epoch, name, value) of a run, in order of steps.
+
+    Args:
+        run: id or the beginning of one; the latest run where None.
+        name: of one metric; all where None.
+        store: the store's folder.
+
+    Raises:
+        StoreError: if there is no such run.
+    """
     root = Store(Path(store))
-    rows = root.runs()
-    if run is None and not rows:
-        raise StoreError(f"store {root.root}", "a run", "none", "scellis train run.sml")
-    return root.metrics(rows[0].id if run is None else root.find_run(run).id, name)
+    return root.metrics(_find(root, run).id, name)
 
 
 def sample(
@@ -371,12 +444,14 @@ def sample(
     Each token is drawn from the ``sample`` stream of ``seed``. The context's window slides once it is full.
 
     Args:
-        run, store, device: as for :func:`open_run`.
+        run: as for :func:`open_run`.
         prompt: text before; at least one token.
         length: tokens to write.
         temperature: 0 takes the likeliest token.
         top_k: draw among the likeliest ``k`` only.
         seed: of the draws.
+        store: as for :func:`open_run`.
+        device: as for :func:`open_run`.
 
     Raises:
         DataError: if the run's data is no text, or the prompt has a token that the data has not.
@@ -386,9 +461,9 @@ def sample(
     from scellis_core import rng
 
     if temperature < 0 or length < 0 or (top_k is not None and top_k < 1):
-        raise DataError("sample", "temperature and length of at least 0, top_k of at least 1", f"{temperature}, {length}, {top_k}")
-    session = open_run(run, store=store, device=device)
-    try:
+        got = f"{temperature}, {length}, {top_k}"
+        raise DataError("sample", "temperature and length of at least 0, top_k of at least 1", got)
+    with closing(open_run(run, store=store, device=device, evaluate=False)) as session:
         dataset = session.require_dataset()
         names = list(session.run.graph.inputs)
         output = next(iter(session.run.graph.outputs))
@@ -407,8 +482,6 @@ def sample(
             logits = np.asarray(session.predict({names[0]: padded})[output], np.float64)[0, len(window) - 1]
             ids.append(_draw(logits, temperature, top_k, float(draws[step])))
             yield dataset.decode(ids[-1:])
-    finally:
-        session.close()
 
 
 def _draw(logits: NDArray[Any], temperature: float, top_k: int | None, unit: float) -> int:

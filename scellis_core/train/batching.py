@@ -33,15 +33,18 @@ class Schedule:
     @classmethod
     def plan(cls, examples: int, batch: int, accumulation: int, epochs: int | None, steps: int | None) -> Schedule:
         """From a record: either ``epochs`` or ``steps`` (updates) is given."""
-        per_epoch = -(-(-(-examples // batch)) // accumulation)
-        return cls(examples, batch, accumulation, steps if steps is not None else (epochs or 0) * per_epoch)
+        epoch = cls(examples, batch, accumulation, 0)
+        total = steps if steps is not None else (epochs or 0) * epoch.updates_per_epoch
+        return cls(examples, batch, accumulation, total)
 
     @property
     def micros_per_epoch(self) -> int:
+        """Micro steps of an epoch, the smaller last one included."""
         return -(-self.examples // self.batch)
 
     @property
     def updates_per_epoch(self) -> int:
+        """Updates of an epoch, the last perhaps over fewer micro steps."""
         return -(-self.micros_per_epoch // self.accumulation)
 
     @property

@@ -73,7 +73,8 @@ class _Done:
 class OracleExecutor:
     """Runs the L1 graphs in float64 with NumPy.
 
-    Persistent floats are float64 throughout, so a run is not rounded to f32 between steps. Buffers are flat
+    Persistent floats are float64 throughout, so a run is not rounded to f32 between steps; checkpoints of an
+    oracle run hold float64 too, so that it resumes to the same bits, and an export rounds to f32. Buffers are flat
     arrays and tensors views of them, so slabs and the tensors inside share memory as on a device.
     """
 

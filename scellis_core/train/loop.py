@@ -30,12 +30,14 @@ class LoopState:
         best: best value so far of the metrics that ``stop`` and ``checkpoint.best`` watch, by rule.
         stale: validations since the stop rule's metric last improved.
         skipped: updates skipped for non-finite gradients.
+        validated: step of the last validation; 0 before the first.
         metrics: newest value of each metric.
     """
 
     best: dict[str, float] = field(default_factory=dict[str, float])
     stale: int = 0
     skipped: int = 0
+    validated: int = 0
     metrics: dict[str, float] = field(default_factory=dict[str, float])
 
     def to_json(self) -> dict[str, Any]:
@@ -45,7 +47,8 @@ class LoopState:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LoopState:
         """The inverse of :meth:`to_json`."""
-        return cls(dict(data["best"]), int(data["stale"]), int(data["skipped"]), dict(data["metrics"]))
+        counts = {name: int(data[name]) for name in ("stale", "skipped", "validated")}
+        return cls(best=dict(data["best"]), metrics=dict(data["metrics"]), **counts)
 
 
 @dataclass(frozen=True)
@@ -64,112 +67,158 @@ class Loop:
 
     Args:
         session: placed on a device, weights written, at the step to go on from.
-        recorder: where metrics and checkpoints go.
         callbacks: each receives every event; an exception of theirs fails the run.
-        state: from a checkpoint, or fresh.
+        state: of the checkpoint that the session goes on from; None for a run from its start.
+
+    Raises:
+        RecordError: if the record validates on a split that is not there, or watches a metric that no
+            validation gives.
     """
 
     def __init__(
-        self,
-        session: Session,
-        recorder: Recorder,
-        callbacks: Sequence[Callable[[Event], None]] = (),
-        state: LoopState | None = None,
+        self, session: Session, callbacks: Sequence[Callable[[Event], None]] = (), state: LoopState | None = None
     ) -> None:
-        self.session, self.recorder, self.callbacks = session, recorder, callbacks
+        self.session, self.callbacks = session, callbacks
         self.state = state or LoopState()
         self.stop_reason = ""
-        self._interrupted = False
         self._plan = session.require_plan()
-        spec = session.record.spec
-        self._spec = spec
-        self._validate_every = self._in_steps(spec.validation.interval)
-        self._checkpoint_every = self._in_steps(spec.checkpoint.interval)
-        sizes = session.dataset.spec.sizes if session.dataset else {}
-        self._split = spec.validation.on if sizes.get(spec.validation.on) else ""
+        self._spec = session.record.spec
+        self._validate_every = self._in_steps(self._spec.validation.interval)
+        self._checkpoint_every = self._in_steps(self._spec.checkpoint.interval)
+        self._split = self._find_split()
+        self._check_rules()
+        self._interrupted = ""
+        self._saved_at = session.step if state else -1
+        self._settled = session.step
         self._under_way: deque[_UnderWay] = deque()
-        self._settled_at = time.perf_counter()
+        self._reported_at = time.perf_counter()
         self._seconds = 0.0
 
     def _in_steps(self, interval: tuple[int, str]) -> int:
         every, unit = interval
         return every * (self._plan.updates_per_epoch if unit == "epoch" else 1)
 
+    def _find_split(self) -> str:
+        """The split to validate on; empty where the data has none and the record does not ask for one."""
+        record, wanted = self.session.record, self._spec.validation.on
+        sizes = self.session.require_dataset().spec.sizes
+        if sizes.get(wanted):
+            return wanted
+        splits = [s for s, n in sizes.items() if n]
+        if record.get("validate") is not None:
+            raise record.error("validate.on", "a split of the data", repr(wanted), f"one of: {', '.join(splits)}")
+        for key in ("stop", "checkpoint.best"):
+            if record.get(key) is not None:
+                hint = "split: { val: 0.1 } under data"
+                raise record.error(key, f"data with a split {wanted!r} to validate on", ", ".join(splits), hint)
+        return ""
+
+    def _check_rules(self) -> None:
+        known = [f"{self._split}_loss", *(f"{self._split}_{use.name}" for use in self.session.run.metrics)]
+        for key, rule in (("stop", self._spec.stop), ("checkpoint.best", self._spec.checkpoint.best)):
+            if rule is not None and rule.metric not in known:
+                place = f"{key}.metric" if self.session.record.get(f"{key}.metric") is not None else key
+                hint = f"one of: {', '.join(known)}"
+                raise self.session.record.error(place, "a metric of the validation", repr(rule.metric), hint)
+
     def emit(self, event: Event) -> None:
         """Tell every callback."""
         for callback in self.callbacks:
             callback(event)
 
-    def run(self, *, resumed: bool) -> RunEnded:
+    def run(self, recorder: Recorder, *, resumed: bool) -> RunEnded:
         """Train to the end; returns the event that was emitted last.
 
-        Ctrl-C and SIGTERM let the update under way finish, save a checkpoint and leave the run ``interrupted``.
+        Ctrl-C and SIGTERM let the update under way finish, save a checkpoint and leave the run ``interrupted``;
+        a second one acts at once.
+
+        Args:
+            recorder: where metrics and checkpoints go.
+            resumed: whether the run goes on rather than starts.
 
         Raises:
-            Exception: whatever stopped the run, after the run was marked ``failed`` with it.
+            BaseException: whatever stopped the run, after the run was marked ``failed`` with it (or
+                ``interrupted`` where it is no error, such as the second Ctrl-C).
         """
         session = self.session
         device = str(session.executor.describe()["adapter"])
         planned = sum(session.compiled.program.bytes_by_kind().values())
         try:
-            self.emit(RunStarted(self.recorder.run, session.step, self._plan.total, device, planned, resumed))
+            self.emit(RunStarted(recorder.run, session.step, self._plan.total, device, planned, resumed))
             with _signals() as received:
-                self._steps(received)
+                self._steps(recorder, received)
+            return self._end(recorder, "interrupted" if self._interrupted else "finished", self.stop_reason)
         except BaseException as error:
-            self.recorder.fail(session.step, self.state.skipped, error)
-            self.emit(self._ended("failed", f"{type(error).__name__}: {error}"))
+            try:
+                reason = f"{type(error).__name__}: {error}"
+                self._end(recorder, "failed" if isinstance(error, Exception) else "interrupted", reason)
+            except Exception as second:
+                raise error from second
             raise
-        state = "interrupted" if self._interrupted else "finished"
-        self.recorder.end(state, session.step, self.state.skipped)
-        ended = self._ended(state, self.stop_reason)
+
+    def _end(self, recorder: Recorder, state: str, reason: str) -> RunEnded:
+        step, skipped = self._settled, self.state.skipped
+        recorder.end(state, step, skipped, reason if state == "failed" else "")
+        ended = RunEnded(recorder.run, state, step, step - skipped, skipped, dict(self.state.metrics), reason)
         self.emit(ended)
         return ended
 
-    def _ended(self, state: str, reason: str) -> RunEnded:
-        step, skipped = self.session.step, self.state.skipped
-        return RunEnded(self.recorder.run, state, step, step - skipped, skipped, dict(self.state.metrics), reason)
+    def _steps(self, recorder: Recorder, received: Callable[[], str]) -> None:
+        stop = self._spec.stop
+        if stop is not None and self.state.stale >= stop.patience:
+            self.stop_reason = _stale(stop.metric, stop.patience)
+            return
+        if self.session.step:
+            self._after(recorder, received)
+        while self.session.step < self._plan.total and not self.stop_reason:
+            self._send(recorder)
+            self._after(recorder, received)
 
-    def _steps(self, received: Callable[[], str]) -> None:
-        session, plan = self.session, self._plan
-        while session.step < plan.total and not self.stop_reason:
-            update = session.step
-            epoch, _ = plan.position(update)
-            rate = session.learning_rate(update)
-            examples = plan.examples_of(update)
-            self._under_way.append(_UnderWay(update + 1, epoch, rate, examples, session.update()))
-            if len(self._under_way) > LAG:
-                self._settle()
-            self._after(update + 1, epoch, received())
+    def _send(self, recorder: Recorder) -> None:
+        update = self.session.step
+        epoch, _ = self._plan.position(update)
+        rate, examples = self.session.learning_rate(update), self._plan.examples_of(update)
+        self._under_way.append(_UnderWay(update + 1, epoch, rate, examples, self.session.update()))
+        if len(self._under_way) > LAG:
+            self._settle(recorder)
 
-    def _after(self, step: int, epoch: int, signal_name: str) -> None:
-        """What falls due once an update has been sent: validation, stop rules, a checkpoint."""
-        if signal_name:
-            self._interrupted, self.stop_reason = True, signal_name
+    def _after(self, recorder: Recorder, received: Callable[[], str]) -> None:
+        """What falls due once an update has been sent: validation, stop rules, a checkpoint.
+
+        A signal leaves the validation to the run that goes on, which begins by making up for it.
+        """
+        step = self.session.step
         last = step == self._plan.total
         improved = False
-        if self._split and not self._interrupted and (step % self._validate_every == 0 or last):
-            self._settle_all()
-            improved = self._validate(step, epoch)
-        if step % self._checkpoint_every == 0 or last or improved or self.stop_reason:
-            self._settle_all()
-            self._save(step, improved)
+        due = bool(self._split) and (step % self._validate_every == 0 or last) and self.state.validated != step
+        if due and not received():
+            self._settle_all(recorder)
+            improved = self._validate(recorder, step)
+        if name := received():
+            self._interrupted = self.stop_reason = name
+        if improved or (step != self._saved_at and (step % self._checkpoint_every == 0 or last or self.stop_reason)):
+            self._settle_all(recorder)
+            self._save(recorder, improved)
 
     # -- reports --------------------------------------------------------------------------------------------
-    def _settle_all(self) -> None:
+    def _settle_all(self, recorder: Recorder) -> None:
         while self._under_way:
-            self._settle()
+            self._settle(recorder)
 
-    def _settle(self) -> None:
+    def _settle(self, recorder: Recorder) -> None:
         """Wait for the oldest report and pass it on."""
         item = self._under_way.popleft()
         report = self.session.report(item.report)
         now = time.perf_counter()
-        elapsed, self._settled_at = now - self._settled_at, now
+        elapsed, self._reported_at = now - self._reported_at, now
         applied = report["ok"] != 0.0
-        self.state.skipped = int(report["skipped"])
+        self.state.skipped, self._settled = int(report["skipped"]), item.step
+        values = {"loss": report["loss"], "grad_norm": report["grad_norm"], "lr": item.lr}
         if applied:
             self.state.metrics["loss"] = report["loss"]
-        self.recorder.step(item.step, item.epoch, report["loss"], report["grad_norm"], item.lr, applied)
+        else:
+            values["skipped"] = 1.0
+        recorder.log(item.step, item.epoch, values, self.state.skipped)
         if elapsed > 0:
             self._seconds += (elapsed - self._seconds) * (0.1 if self._seconds else 1.0)
         rate = item.examples / self._seconds if self._seconds else 0.0
@@ -179,30 +228,27 @@ class Loop:
             )
         )
 
-    def _validate(self, step: int, epoch: int) -> bool:
+    def _validate(self, recorder: Recorder, step: int) -> bool:
         """Evaluate the split, log, apply the stop rule; returns whether this is the best so far."""
-        session = self.session
+        session, epoch = self.session, self._plan.position(step - 1)[0]
         found = {f"{self._split}_{name}": value for name, value in session.evaluate(self._split).items()}
         self.state.metrics.update(found)
-        self.recorder.metrics(step, epoch, found)
+        self.state.validated = step
+        recorder.log(step, epoch, found, self.state.skipped)
         session.advance_scheduler(found)
-        self.emit(Validated(step, epoch, found))
         stop, best = self._spec.stop, self._spec.checkpoint.best
         if stop is not None:
-            if self._improves("stop", stop.metric, stop.mode, stop.min_delta, found):
-                self.state.stale = 0
-            else:
-                self.state.stale += 1
-                if self.state.stale >= stop.patience:
-                    self.stop_reason = f"{stop.metric} has not improved for {stop.patience} validations"
+            improved = self._improves("stop", stop.metric, stop.mode, stop.min_delta, found)
+            self.state.stale = 0 if improved else self.state.stale + 1
+            if self.state.stale >= stop.patience:
+                self.stop_reason = _stale(stop.metric, stop.patience)
         improved = best is not None and self._improves("checkpoint.best", best.metric, best.mode, 0.0, found)
-        self._settled_at = time.perf_counter()
+        self.emit(Validated(step, epoch, found))
+        self._reported_at = time.perf_counter()
         return improved
 
     def _improves(self, rule: str, metric: str, mode: str, min_delta: float, found: Mapping[str, float]) -> bool:
         """Whether a metric beats the best so far by more than ``min_delta``; remembers it if so."""
-        if metric not in found:
-            raise self.session.record.unknown(f"{rule}.metric", sorted(found), "a metric of the validation")
         value = found[metric]
         if mode == "auto":
             rising = {f"{self._split}_{u.name}" for u in self.session.run.metrics if u.block.higher_is_better}
@@ -214,11 +260,17 @@ class Loop:
             return True
         return False
 
-    def _save(self, step: int, best: bool) -> None:
+    def _save(self, recorder: Recorder, best: bool) -> None:
+        step = self.session.step
         epoch, within = self._plan.position(step)
-        saved = self.recorder.checkpoint(self.session, epoch, within, self.state.to_json(), self.state.metrics, best)
-        self.emit(Checkpointed(step, epoch, saved.digest, saved.weights, best))
-        self._settled_at = time.perf_counter()
+        saved = recorder.checkpoint(self.session, epoch, within, self.state.to_json(), self.state.metrics, best)
+        self._saved_at = step
+        self.emit(Checkpointed(step, epoch, saved.bundle, saved.weights, best))
+        self._reported_at = time.perf_counter()
+
+
+def _stale(metric: str, patience: int) -> str:
+    return f"{metric} has not improved for {patience} validations"
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from scellis_core.catalog import Catalog
 from scellis_core.compile import Compiled, compile_run
 from scellis_core.errors import DataError, RecordError, nearest
 from scellis_core.lower.program import Limits
-from scellis_core.model import ResolvedRun, initial_tensors, resolve_run
+from scellis_core.model import ResolvedRun, resolve_run
 from scellis_core.record import Record
 from scellis_core.train.batching import Schedule, eval_sizes, indices, order
 from scellis_core.train.executors import Executor, OracleExecutor, Pending
@@ -47,15 +46,8 @@ class Session:
     # -- persistent tensors ---------------------------------------------------------------------------------
     def initialise(self) -> None:
         """Write initial parameters, statistics and optimizer state."""
-        tensors = initial_tensors(self.compiled.params, self.compiled.states, self.record.spec.seed)
-        for name, array in tensors.items():
+        for name, array in self.compiled.initial(self.record.spec.seed).items():
             self.executor.write(name, array)
-        for name, slot in self.compiled.slots.items():
-            tensor = self.compiled.program.tensors[name]
-            if slot.init == "param":
-                self.executor.write(name, tensors[name.split(":", 2)[2]])
-            else:
-                self.executor.write(name, np.full(tensor.shape, slot.init, np.float32))
         scheduler = self.run.scheduler
         if scheduler is not None and scheduler[0].init_state is not None:
             self.scheduler_state = dict(scheduler[0].init_state(scheduler[1]))
@@ -89,8 +81,8 @@ class Session:
             shape = self.compiled.program.tensors[name].shape
             if tuple(tensors[name].shape) != shape:
                 raise DataError(f"{where}: {name}", f"shape {list(shape)}", f"{list(tensors[name].shape)}")
-        for name in names:
-            self.executor.write(name, tensors[name])
+        for name, array in {**tensors, **self.compiled.pending(tensors)}.items():
+            self.executor.write(name, array)
 
     # -- numbers of a step ----------------------------------------------------------------------------------
     @property
@@ -150,16 +142,18 @@ class Session:
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Loss and metrics over a whole split, in evaluation mode: ``{"loss": .., "accuracy": ..}``."""
-        if self.dataset is None or split not in self.dataset.spec.sizes:
-            raise DataError("data", f"a split {split!r}", "none", nearest(split, self.dataset.spec.sizes if self.dataset else ()))
-        examples = self.dataset.spec.sizes[split]
+        dataset = self.require_dataset()
+        examples = dataset.spec.sizes.get(split, 0)
+        if not examples:
+            splits = [name for name, size in dataset.spec.sizes.items() if size]
+            raise DataError(self.record.where("data"), f"a split {split!r}", "none", nearest(split, splits))
         batch = self.record.spec.batch_size or 1
         sums: dict[str, Any] = {}
         scalars = self.scalars(0)
         for start in range(0, examples, batch):
             rows = np.arange(start, min(start + batch, examples))
             name = f"eval@{len(rows)}"
-            data = self.checked(self.dataset.batch(split, rows), f"data {split} example(s) {start}..")
+            data = self.checked(dataset.batch(split, rows), f"data {split} example(s) {start}..")
             self.executor.run(name, data, scalars)
             for key, value in self.executor.outputs(name).items():
                 sums[key] = sums.get(key, 0.0) + np.asarray(value, np.float64)
@@ -171,7 +165,18 @@ class Session:
         return found
 
     def predict(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Outputs for a batch; its size must be one that the session was compiled for."""
+        """Outputs for a batch; its size must be one that the session was compiled for.
+
+        Raises:
+            DataError: if it is not, or an input is missing, unknown, of another shape, or has an id out of range.
+        """
+        known = self.run.graph.inputs
+        for name in inputs:
+            if name not in known:
+                raise DataError("predict", f"inputs {', '.join(known)}", repr(name), nearest(name, known))
+        for name in known:
+            if name not in inputs:
+                raise DataError("predict", f"an input {name!r}", f"inputs {', '.join(inputs) or 'none'}")
         size = len(next(iter(inputs.values())))
         name = f"predict@{size}"
         if name not in self.compiled.program.sequences:
@@ -249,6 +254,7 @@ def open_session(
     device: str = "auto",
     limits: Limits | None = None,
     train: bool = True,
+    evaluate: bool = True,
     predict: Sequence[int] = (),
     prepare: Callable[[ResolvedRun], None] | None = None,
 ) -> Session:
@@ -259,7 +265,8 @@ def open_session(
         catalog: where blocks are found.
         device: ``auto``, ``oracle``, or part of an adapter's name.
         limits: ask the device for smaller limits than it has.
-        train: compile the training sequences (else evaluation and prediction only).
+        train: compile the training sequences.
+        evaluate: compile evaluation: of the split that a training run validates on, else of every split.
         predict: batch sizes of :meth:`Session.predict`.
         prepare: called with the resolved run before anything is allocated (the plan's check).
     """
@@ -270,6 +277,7 @@ def open_session(
         prepare(run)
     dataset = open_data(run)
     plan, training, evaluation = batches(record, dataset.spec.sizes if dataset else {}, train)
+    evaluation = evaluation if evaluate else []
     opened = open_target(device, limits)
     try:
         compiled = compile_run(run, opened.limits, train=training, evaluate=evaluation, predict=predict)
@@ -288,20 +296,23 @@ def open_data(run: ResolvedRun) -> Dataset | None:
     return run.data.block.open(run.data.params, DataContext(record.base, record.spec.seed, record.where("data")))
 
 
-def batches(
-    record: Record, sizes: Mapping[str, int], train: bool
-) -> tuple[Schedule | None, list[int], list[int]]:
-    """(schedule, batch sizes of micro steps, batch sizes of evaluation) of a record over splits of these sizes."""
+def batches(record: Record, sizes: Mapping[str, int], train: bool) -> tuple[Schedule | None, list[int], list[int]]:
+    """(schedule, batch sizes of micro steps, of evaluation) of a record over splits of these sizes, largest first.
+
+    A training run evaluates on the split it validates on; else every split may be evaluated.
+    """
     if not sizes:
         return None, [], []
-    batch = record.spec.batch_size or 1
+    spec = record.spec
+    batch = spec.batch_size or 1
     if train and not sizes.get("train"):
         raise DataError(record.where("data"), "at least one training example", "0")
     plan = None
-    if record.spec.epochs is not None or record.spec.steps is not None:
-        plan = Schedule.plan(sizes["train"], batch, record.spec.grad_accumulation, record.spec.epochs, record.spec.steps)
+    if spec.epochs is not None or spec.steps is not None:
+        plan = Schedule.plan(sizes["train"], batch, spec.grad_accumulation, spec.epochs, spec.steps)
     training = plan.batch_sizes() if train and plan else []
-    evaluation = {s for split in sizes if split != "train" or not train for s in eval_sizes(sizes[split], batch)}
+    evaluated = [spec.validation.on] if train else list(sizes)
+    evaluation = {size for split in evaluated for size in eval_sizes(sizes.get(split, 0), batch)}
     return plan, training, sorted(evaluation, reverse=True)
 
 
