@@ -28,8 +28,11 @@ NEAR = 64
 INLINE_COST = 12
 MAX_NODES = 160
 
-EPILOGUE_NODES = 10
+EPILOGUE_NODES = 6
 """Longest epilogue: it is written out once for every few results of a thread."""
+
+EPILOGUE_OUTPUTS = 2
+"""Most tensors that an epilogue writes, the product's own among them."""
 
 SMALL = 64
 """Elements up to which independent groups of one size share a kernel, whatever they read."""
@@ -275,6 +278,8 @@ class Fuser:
         if node.op not in EPILOGUES or draft.kind != "pointwise" or not self._legal(node, draft, [draft]):
             return False
         if draft.space != node.outputs[0].type.numel or len(draft.levels) > EPILOGUE_NODES:
+            return False
+        if len(draft.outputs) > EPILOGUE_OUTPUTS or any(n.op in COSTLY for n in draft.levels):
             return False
         moved = len(draft.levels) == 1 and uses[0][0].op == "permute" and uses[0][0].inputs[0] is node.outputs[0]
         if moved:
