@@ -120,6 +120,7 @@ class Store:
         claim = None if running else process.claim(self._claim_path(run))
         if claim is None:
             raise StoreError(f"run {run}", "a run that is not running", "running in another process")
+        db.execute("UPDATE runs SET state = 'interrupted', process = NULL WHERE id = ? AND state = 'running'", (run,))
         self._claims[run] = claim
 
     def release(self, run: str) -> None:

@@ -189,6 +189,28 @@ def test_a_run_whose_store_is_dropped_is_interrupted(store: Store) -> None:
     assert store.find_run(run).state == "interrupted"
 
 
+def test_a_held_run_is_nobody_elses(store: Store) -> None:
+    other = Store(store.root)
+    run = start(other)
+    busy = f"run {run}: expected a run that is not running, got running in another process"
+    for user in (store, other):
+        with pytest.raises(StoreError, match=busy):
+            user.hold(run)
+    other.release(run)
+    store.hold(run)  # its row still says running
+    store.hold(run)
+    assert store.find_run(run).state == "interrupted"
+    with pytest.raises(StoreError, match=busy):
+        Store(store.root).resume_run(run, 0, "none")
+    store.resume_run(run, 2, "none", epoch=1, skipped=1)
+    row = store.find_run(run)
+    assert (row.state, row.step, row.epoch, row.applied) == ("running", 2, 1, 1)
+    store.release(run)
+    store.release(run)
+    assert store.find_run(run).state == "interrupted"
+    Store(store.root).hold(run)
+
+
 def test_finding_runs(store: Store) -> None:
     with pytest.raises(StoreError, match="expected an interrupted run, got none; try scellis runs"):
         store.find_run()
