@@ -1,331 +1,358 @@
-# pyright: basic
-"""A step program on a device: buffers and pipelines made once, sequences replayed through wgpu-native's C functions."""
+"""A step program on a device: buffers and pipelines made once, sequences replayed, tensors written and read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import wgpu
-from wgpu.backends.wgpu_native import ffi, lib
 
 from scellis_core.errors import DataError, DeviceError, nearest
-from scellis_core.lower.program import Clear, Copy, Dispatch, Range, StepProgram, Tensor
+from scellis_core.lower.program import Copy, Dispatch, Range, Sequence, StepProgram, Tensor
+from scellis_core.runtime.arrays import NUMPY, decode, encode, scalar_bytes
+from scellis_core.runtime.checks import check_copy, check_dispatch, check_limits, check_range
 from scellis_core.runtime.device import Device
+from scellis_core.runtime.native import STORAGE, UNIFORM, live_objects
+from scellis_core.runtime.pipelines import Pipelines
+from scellis_core.runtime.replay import Recorded, Replay, Timing, clear_step, copy_step
+from scellis_core.runtime.staging import Pending, Ring
 
-_NUMPY = {"f32": np.float32, "f16": np.float16, "i32": np.int32, "u32": np.uint32, "bool": np.uint32}
-_CHUNK = 64 << 20
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_CHUNK = 64 * 1024 * 1024
+"""Bytes uploaded at once: the driver keeps a copy of what is under way."""
 
 
 class Readback:
     """Outputs on their way to the host."""
 
-    def __init__(self, executor: GpuExecutor, tensors: dict[str, Tensor], staging: Any, promise: Any) -> None:
-        self._executor, self._tensors, self._staging, self._promise = executor, tensors, staging, promise
-        self._found: dict[str, Any] | None = None
+    def __init__(self, tensors: Mapping[str, Tensor], pending: Pending | NDArray[np.uint8]) -> None:
+        self._tensors, self._pending = tensors, pending
+        self._found: dict[str, NDArray[Any]] | None = None
 
-    def result(self) -> dict[str, Any]:
-        """Wait, once; outputs by name."""
+    def result(self) -> dict[str, NDArray[Any]]:
+        """Wait, the first time; the outputs by name.
+
+        Raises:
+            DeviceError: if the device was lost or closed meanwhile.
+        """
         if self._found is None:
-            self._executor.guard(self._promise.sync_wait)
-            data = np.frombuffer(self._staging.read_mapped(), np.uint8).copy()
-            self._staging.unmap()
-            self._executor.recycle(self._staging)
+            raw = self._pending.bytes() if isinstance(self._pending, Pending) else self._pending
             self._found, at = {}, 0
             for name, tensor in self._tensors.items():
-                self._found[name] = _decode(data[at : at + tensor.range.size], tensor)
-                at += -(-tensor.range.size // 4) * 4
+                size = _words(tensor.range.size)
+                self._found[name] = decode(raw[at : at + size], tensor)
+                at += size
         return self._found
 
 
 class GpuExecutor:
-    """Runs the sequences of a step program.
+    """Runs the sequences of a step program; one thread at a time.
+
+    Args:
+        program: compiled for this device's limits or smaller ones.
+        device: an open device.
+        keep_device: leave the device open at :meth:`close`; else the executor owns it.
 
     Raises:
-        DeviceError: if the program was made for more than the device allows, or a kernel does not compile.
+        DeviceError: if the program was made for more than the device allows, or its memory has no room.
     """
 
-    def __init__(self, program: StepProgram, device: Device) -> None:
+    def __init__(self, program: StepProgram, device: Device, *, keep_device: bool = False) -> None:
         self.program, self.device = program, device
-        self._handle = device.handle
-        self._queue = self._handle.queue
-        self._check_limits()
-        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-        self._buffers: dict[str, Any] = {}
+        self._native = device.native
+        self._keep_device = keep_device
+        self._closed = False
         self._allocated = 0
-        for buffer in program.buffers.values():
-            if buffer.kind == "scalars":
-                self._buffers[buffer.name] = self._create(buffer.name, buffer.size, wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST)
-            elif buffer.kind == "staging":
-                continue
-            else:
-                self._buffers[buffer.name] = self._create(buffer.name, buffer.size, usage)
-        self._staging: list[Any] = []
-        self._lent = 0
-        self._ring = int(program.meta.get("readbacks", 1))
-        self._pipelines: dict[str, Any] = {}
-        self._replays: dict[str, Callable[[], None]] = {}
-        self._keep: list[Any] = []
-        self._block = np.zeros(program.buffers["scalars"].size // 4, np.uint32) if "scalars" in program.buffers else None
-        self._last = b""
-
-    # -- making -----------------------------------------------------------------------------------------------
-    def _check_limits(self) -> None:
-        has = self.device.limits
-        for name, needed in self.program.limits.to_json().items():
-            if name in ("features", "min_storage_buffer_offset_alignment"):
-                continue
-            if needed > getattr(has, name):
-                raise DeviceError(
-                    f"device {self.device.info.name}", f"{name} of at least {needed}", str(getattr(has, name)),
-                    "compiling the run for this device's limits",
-                )  # fmt: skip
-
-    def guard(self, call: Callable[..., Any], *args: Any, where: str = "", **kwargs: Any) -> Any:
-        """Call into wgpu; its errors become ours, with the place and the driver's first lines."""
-        where = where or f"device {self.device.info.name}"
+        self._buffers: dict[str, Any] = {}
+        self._replays: dict[str, Replay] = {}
+        self._scalars = bytearray(program.buffers["scalars"].size) if "scalars" in program.buffers else bytearray()
+        self._given: set[str] = set()
+        self._sent: bytes | None = None
+        self._last = ""
+        self._ring: Ring | None = None
+        self._pipelines = Pipelines(self._native, program, self._buffers)
+        check_limits(program, device.limits, device.info.name)
+        for tensor in program.tensors.values():
+            _check_tensor(program, tensor)
         try:
-            return call(*args, **kwargs)
-        except wgpu.GPUOutOfMemoryError as error:
-            raise DeviceError(where, "memory for the plan", _words(error), "a smaller batch_size; see `scellis plan`") from error
-        except wgpu.GPUError as error:
-            raise DeviceError(where, "a call that the driver accepts", _words(error)) from error
-        except RuntimeError as error:
-            if "lost" in str(error).lower():
-                raise DeviceError(where, "a device that is still there", _words(error), "`scellis resume`") from error
+            self._allocate()
+        except BaseException:
+            self._free()
             raise
 
-    def _create(self, label: str, size: int, usage: int) -> Any:
-        buffer = self.guard(self._handle.create_buffer, label=label, size=size, usage=usage, where=f"buffer {label} of {size} bytes")
+    # -- making -----------------------------------------------------------------------------------------------
+    def _allocate(self) -> None:
+        staging = 0
+        for buffer in self.program.buffers.values():
+            if buffer.kind == "staging":
+                staging += buffer.size
+                continue
+            usage = UNIFORM if buffer.kind == "scalars" else STORAGE
+            self._buffers[buffer.name] = self._native.buffer(buffer.name, buffer.size, usage)
+            self._count(buffer.size)
+        self._ring = Ring(self._native, staging, int(self.program.meta.get("readbacks", 1)), self._count)
+
+    def _count(self, size: int) -> None:
         self._allocated += size
-        return buffer
 
-    def _pipeline(self, key: str) -> Any:
-        if key not in self._pipelines:
-            kernel = self.program.kernels[key]
-            module = self.guard(self._handle.create_shader_module, label=key, code=kernel.wgsl, where=f"kernel {key}")
-            self._pipelines[key] = self.guard(
-                self._handle.create_compute_pipeline, label=key, layout="auto",
-                compute={"module": module, "entry_point": "main"}, where=f"kernel {key}",
-            )  # fmt: skip
-        return self._pipelines[key]
+    def prepare(self, *sequences: str) -> None:
+        """Compile the pipelines of these sequences (all, where none is named) and make their bind groups.
 
-    def _bind_group(self, command: Dispatch, layout: Any) -> Any:
-        kernel = self.program.kernels[command.kernel]
-        access: dict[str, str] = {}
-        cap = self.device.limits.max_storage_buffer_binding_size
-        entries: list[Any] = []
-        for i, (binding, bind) in enumerate(zip(kernel.bindings, command.binds, strict=True)):
-            if access.setdefault(bind.buffer, binding.access) != binding.access:
-                raise DeviceError(f"kernel {command.kernel}", f"one access to buffer {bind.buffer}", "read and read_write in one dispatch")
-            if bind.size > cap:
-                raise DeviceError(f"kernel {command.kernel}", f"bindings of at most {cap} bytes", f"{binding.name} of {bind.size}")
-            entries.append({"binding": i, "resource": {"buffer": self._buffers[bind.buffer], "offset": bind.offset, "size": bind.size}})
-        if kernel.uses_scalars:
-            block = self._buffers["scalars"]
-            entries.append({"binding": len(entries), "resource": {"buffer": block, "offset": 0, "size": block.size}})
-        return self.guard(self._handle.create_bind_group, label=command.kernel, layout=layout, entries=entries, where=f"kernel {command.kernel}")
+        :meth:`run` does so for a sequence that is not prepared.
 
-    def prepare(self, sequence: str) -> Callable[[], None]:
-        """Compile a sequence's pipelines and make its bind groups; returns what replays it."""
-        if sequence not in self._replays:
-            if sequence not in self.program.sequences:
-                raise DeviceError("sequence", f"one of {', '.join(self.program.sequences)}", sequence, nearest(sequence, self.program.sequences))
-            self._replays[sequence] = self._record(sequence)
-        return self._replays[sequence]
+        Raises:
+            DeviceError: if a kernel does not compile, or a command is wrong; it names the kernel.
+        """
+        self._open()
+        names = sequences or tuple(self.program.sequences)
+        commands = [c for name in names for c in self._sequence(name).commands if isinstance(c, Dispatch)]
+        for command in commands:
+            check_dispatch(self.program, command, self.device.limits)
+        self._pipelines.compile(command.kernel for command in commands)
+        for name in names:
+            if name not in self._replays:
+                self._replays[name] = self._record(self._sequence(name))
 
-    def _record(self, sequence: str) -> Callable[[], None]:
-        steps: list[tuple[Any, ...]] = []
-        passes: list[tuple[str, list[Any]]] = []
-        layouts: dict[str, Any] = {}
-        for command in self.program.sequences[sequence].commands:
+    def _record(self, sequence: Sequence) -> Replay:
+        where, buffers = f"sequence {sequence.name}", self._buffers
+        recorded: list[Recorded] = []
+        for command in sequence.commands:
             if isinstance(command, Dispatch):
-                pipeline = self._pipeline(command.kernel)
-                layout = layouts.setdefault(command.kernel, None) or pipeline.get_bind_group_layout(0)
-                layouts[command.kernel] = layout
-                group = self._bind_group(command, layout)
-                self._keep += [pipeline, group]
-                if not passes or passes[-1][0] != "compute":
-                    passes.append(("compute", []))
-                passes[-1][1].append((pipeline._internal, group._internal, *command.grid))
+                kernel = self.program.kernels[command.kernel]
+                group = self._pipelines.group(kernel, command)
+                step = (self._pipelines.pipeline(command.kernel), group, *command.grid)
             elif isinstance(command, Copy):
-                passes.append(("copy", [self._raw(command.src), command.src.offset, self._raw(command.dst), command.dst.offset, command.src.size]))
-            elif isinstance(command, Clear):
-                passes.append(("clear", [self._raw(command.dst), command.dst.offset, command.dst.size]))
-        del steps
-        return self._replay(passes)
+                check_copy(self.program, command, where)
+                src, dst = command.src, command.dst
+                step = copy_step(buffers[src.buffer], src.offset, buffers[dst.buffer], dst.offset, dst.size)
+            else:
+                check_copy(self.program, command, where)
+                step = clear_step(buffers[command.dst.buffer], command.dst.offset, command.dst.size)
+            recorded.append(Recorded(command, step))
+        return Replay(self._native, where, recorded)
 
-    def _raw(self, range_: Range) -> Any:
-        return self._buffers[range_.buffer]._internal
+    def _sequence(self, name: str) -> Sequence:
+        found = self.program.sequences.get(name)
+        if found is None:
+            raise DeviceError(
+                "sequence", "a sequence of this program", repr(name), nearest(name, self.program.sequences)
+            )
+        return found
 
-    def _replay(self, passes: list[tuple[str, list[Any]]]) -> Callable[[], None]:
-        device, queue = self._handle._internal, self._queue._internal
-        null = ffi.NULL
-        slot = ffi.new("WGPUCommandBuffer[1]")
-        set_pipeline, set_group, dispatch = (
-            lib.wgpuComputePassEncoderSetPipeline,
-            lib.wgpuComputePassEncoderSetBindGroup,
-            lib.wgpuComputePassEncoderDispatchWorkgroups,
-        )
-
-        def replay() -> None:
-            encoder = lib.wgpuDeviceCreateCommandEncoder(device, null)
-            for kind, items in passes:
-                if kind == "compute":
-                    work = lib.wgpuCommandEncoderBeginComputePass(encoder, null)
-                    current = None
-                    for pipeline, group, x, y, z in items:
-                        if pipeline is not current:
-                            set_pipeline(work, pipeline)
-                            current = pipeline
-                        set_group(work, 0, group, 0, null)
-                        dispatch(work, x, y, z)
-                    lib.wgpuComputePassEncoderEnd(work)
-                    lib.wgpuComputePassEncoderRelease(work)
-                elif kind == "copy":
-                    lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, *items)
-                else:
-                    lib.wgpuCommandEncoderClearBuffer(encoder, *items)
-            slot[0] = lib.wgpuCommandEncoderFinish(encoder, null)
-            lib.wgpuQueueSubmit(queue, 1, slot)
-            lib.wgpuCommandBufferRelease(slot[0])
-            lib.wgpuCommandEncoderRelease(encoder)
-
-        return replay
+    def _open(self) -> Ring:
+        if self._closed or self._ring is None:
+            raise DeviceError("executor", "an open executor", "one that was closed")
+        return self._ring
 
     # -- running ----------------------------------------------------------------------------------------------
-    def run(self, sequence: str, inputs: Mapping[str, Any], scalars: Mapping[str, float | int]) -> None:
-        """Send a sequence to the device; returns before it has finished."""
-        replay = self.prepare(sequence)
-        for name, tensor in self.program.sequences[sequence].inputs.items():
-            if name not in inputs:
-                raise DataError(f"sequence {sequence}", f"an input {name!r}", f"inputs {sorted(inputs)}")
-            self.write(tensor, inputs[name])
-        if self._block is not None:
-            self._write_scalars(scalars)
-        self.guard(replay, where=f"sequence {sequence}")
+    def run(
+        self,
+        sequence: str,
+        inputs: Mapping[str, Any] | None = None,
+        scalars: Mapping[str, float | int] | None = None,
+    ) -> None:
+        """Send a sequence to the device; returns before it has finished.
 
-    def _write_scalars(self, scalars: Mapping[str, float | int]) -> None:
-        block = self._block
-        floats = block.view(np.float32)
-        for name, (dtype, offset) in self.program.scalars.items():
-            if name not in scalars:
-                continue
-            if dtype == "f32":
-                floats[offset // 4] = scalars[name]
-            else:
-                block[offset // 4] = int(scalars[name]) & 0xFFFFFFFF
-        raw = block.tobytes()
-        if raw != self._last:
-            self._queue.write_buffer(self._buffers["scalars"], 0, raw)
-            self._last = raw
+        Args:
+            sequence: its name.
+            inputs: an array for each of the sequence's inputs; others are not looked at.
+            scalars: new values; the others keep theirs from earlier runs.
 
+        Raises:
+            DataError: for a missing input or one of another shape, an unknown scalar, a scalar never given.
+            DeviceError: for an unknown sequence, and for what the driver refuses.
+        """
+        self._feed(sequence, inputs or {}, scalars or {})
+        self._replays[sequence].submit()
+        self._last = sequence
+
+    def profile(
+        self,
+        sequence: str,
+        inputs: Mapping[str, Any] | None = None,
+        scalars: Mapping[str, float | int] | None = None,
+    ) -> list[Timing]:
+        """Run a sequence once with a compute pass of its own for each dispatch; what each took on the device.
+
+        Raises:
+            DeviceError: if the device has no timestamps; else as :meth:`run`.
+        """
+        self._open()
+        if "timestamp-query" not in self.device.features:
+            name = self.device.info.name
+            raise DeviceError(
+                f"device {name}", "the feature timestamp-query", "a device without it", "timing whole runs"
+            )
+        self._feed(sequence, inputs or {}, scalars or {})
+        timings = self._replays[sequence].profile(self._native.timestamp_period())
+        self._last = sequence
+        return timings
+
+    def _feed(self, name: str, inputs: Mapping[str, Any], scalars: Mapping[str, float | int]) -> None:
+        self._open()
+        if name not in self._replays:
+            self.prepare(name)
+        for given, tensor in self.program.sequences[name].inputs.items():
+            if given not in inputs:
+                raise DataError(f"sequence {name}", f"an input {given!r}", f"inputs {sorted(inputs)}")
+            self._upload(f"input {given}", self._tensor(tensor), inputs[given])
+        self._write_scalars(name, scalars)
+
+    def _write_scalars(self, sequence: str, scalars: Mapping[str, float | int]) -> None:
+        table, block = self.program.scalars, self._scalars
+        for name, value in scalars.items():
+            if name not in table:
+                raise DataError("scalars", "a scalar of this program", repr(name), nearest(name, table))
+            dtype, offset = table[name]
+            block[offset : offset + 4] = scalar_bytes(name, dtype, value)
+            self._given.add(name)
+        if not block:
+            return
+        if len(self._given) < len(table) and self._uses_scalars(sequence):
+            missing = next(name for name in table if name not in self._given)
+            raise DataError(f"sequence {sequence}", f"a scalar {missing!r}", f"scalars {sorted(self._given)}")
+        now = bytes(block)
+        if now != self._sent:
+            self._sent = now
+            self._native.write("scalars", self._buffers["scalars"], 0, now)
+
+    def _uses_scalars(self, sequence: str) -> bool:
+        kernels = self.program.kernels
+        commands = self.program.sequences[sequence].commands
+        return any(isinstance(c, Dispatch) and kernels[c.kernel].uses_scalars for c in commands)
+
+    # -- tensors ----------------------------------------------------------------------------------------------
     def _tensor(self, name: str) -> Tensor:
-        if name not in self.program.tensors:
+        found = self.program.tensors.get(name)
+        if found is None:
             raise DataError("tensor", "a tensor of this program", repr(name), nearest(name, self.program.tensors))
-        return self.program.tensors[name]
+        return found
 
     def write(self, tensor: str, array: Any) -> None:
-        """Set a tensor."""
-        target = self._tensor(tensor)
-        data = _encode(np.asarray(array), target)
-        self.guard(self._queue.write_buffer, self._buffers[target.range.buffer], target.range.offset, data, where=f"tensor {tensor}")
+        """Set a tensor, by name.
 
-    def read(self, tensor: str) -> Any:
-        """A tensor's value."""
-        target = self._tensor(tensor)
-        return _decode(self._fetch(target.range), target)
+        Args:
+            tensor: its name.
+            array: of its shape; integers are checked against the range of the tensor's dtype, floats are rounded.
 
-    def _fetch(self, where: Range) -> Any:
-        size = -(-where.size // 4) * 4
-        out = np.empty(size, np.uint8)
-        piece = self._piece()
-        for start in range(0, size, piece):
-            part = min(piece, size - start)
-            staging = self._lend()
-            self._copy_out([(where.buffer, where.offset + start, part)], staging)
-            self.guard(staging.map_async("READ_NOSYNC").sync_wait)
-            out[start : start + part] = np.frombuffer(staging.read_mapped(0, part), np.uint8)
-            staging.unmap()
-            self.recycle(staging)
-        return out[: where.size]
+        Raises:
+            DataError: for an unknown name, another shape, or numbers that the dtype does not hold.
+            DeviceError: for what the driver refuses.
+        """
+        self._open()
+        self._upload(f"tensor {tensor}", self._tensor(tensor), array)
 
-    def _piece(self) -> int:
-        return self.program.buffers["staging"].size // self._ring
+    def _upload(self, where: str, tensor: Tensor, array: Any) -> None:
+        data = encode(array, tensor, where).view(np.uint8)
+        native, buffer, offset = self._native, self._buffers[tensor.range.buffer], tensor.range.offset
+        if len(data) <= _CHUNK:
+            native.write(where, buffer, offset, data)
+            return
+        for start in range(0, len(data), _CHUNK):
+            native.write(where, buffer, offset + start, data[start : start + _CHUNK])
+            native.wait(native.flush(where))
 
-    def _lend(self) -> Any:
-        if self._staging:
-            return self._staging.pop()
-        if self._lent == self._ring:
-            raise DeviceError("readback", f"at most {self._ring} under way", "one more", "waiting for an earlier result")
-        self._lent += 1
-        return self._create("staging", self._piece(), wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)
+    def read(self, tensor: str) -> NDArray[Any]:
+        """A tensor's value, after everything sent so far.
 
-    def recycle(self, staging: Any) -> None:
-        """Take a staging buffer back."""
-        self._staging.append(staging)
-
-    def _copy_out(self, parts: list[tuple[str, int, int]], staging: Any) -> None:
-        encoder = self._handle.create_command_encoder(label="readback")
-        at = 0
-        for buffer, offset, size in parts:
-            encoder.copy_buffer_to_buffer(self._buffers[buffer], offset, staging, at, size)
-            at += size
-        self._queue.submit([encoder.finish()])
+        Raises:
+            DataError: for an unknown name.
+            DeviceError: if the device was lost.
+        """
+        ring, found = self._open(), self._tensor(tensor)
+        part = found.range
+        raw = ring.fetch(f"tensor {tensor}", self._buffers[part.buffer], part.offset, _words(part.size))
+        return decode(raw, found)
 
     def start_readback(self, sequence: str) -> Readback:
-        """Begin to fetch the outputs of the sequence that ran last."""
-        outputs = self.program.sequences[sequence].outputs
-        tensors = {name: self.program.tensors[t] for name, t in outputs.items()}
-        staging = self._lend()
-        self._copy_out([(t.range.buffer, t.range.offset, -(-t.range.size // 4) * 4) for t in tensors.values()], staging)
-        return Readback(self, tensors, staging, staging.map_async("READ_NOSYNC"))
+        """Begin to fetch the outputs of the sequence that ran last; nothing waits until :meth:`Readback.result`.
 
-    def outputs(self, sequence: str) -> dict[str, Any]:
-        """Outputs of the sequence that ran last."""
+        ``meta["readbacks"]`` of them may be under way; one more waits for the oldest.
+
+        Raises:
+            DeviceError: if another sequence ran since, whose slots may hold the outputs no longer.
+        """
+        ring, outputs = self._open(), self._sequence(sequence).outputs
+        if self._last != sequence:
+            got = (
+                f"outputs of {sequence} after {self._last}"
+                if self._last
+                else f"outputs of {sequence}, which has not run"
+            )
+            raise DeviceError("outputs", "those of the sequence that ran last", got)
+        tensors = {name: self._tensor(tensor) for name, tensor in outputs.items()}
+        where = f"outputs of {sequence}"
+        parts = [(self._buffers[t.range.buffer], t.range.offset, _words(t.range.size)) for t in tensors.values()]
+        if not parts:
+            return Readback(tensors, np.empty(0, np.uint8))
+        if sum(size for _, _, size in parts) > ring.piece:
+            return Readback(tensors, np.concatenate([ring.fetch(where, *part) for part in parts]))
+        return Readback(tensors, ring.start(where, parts))
+
+    def outputs(self, sequence: str) -> dict[str, NDArray[Any]]:
+        """The outputs of the sequence that ran last, waiting for them.
+
+        Raises:
+            DeviceError: as :meth:`start_readback`.
+        """
         return self.start_readback(sequence).result()
 
+    # -- the whole --------------------------------------------------------------------------------------------
     def sync(self) -> None:
-        """Wait until the device is idle."""
-        first = next(b for b in self.program.buffers.values() if b.kind not in ("scalars", "staging"))
-        self._fetch(Range(first.name, 0, 4))
+        """Wait until everything sent has run.
+
+        Raises:
+            DeviceError: if the device was lost.
+        """
+        self._open()
+        self._native.wait(self._native.flush("device"))
 
     def allocated_bytes(self) -> int:
-        """Bytes of all buffers made on the device."""
+        """Bytes of all buffers that this executor made on the device."""
         return self._allocated
 
+    def live_objects(self) -> dict[str, int]:
+        """Objects that wgpu-native holds, by kind, over the whole process: for leak tests."""
+        return live_objects()
+
     def close(self) -> None:
-        """Free buffers and the device."""
-        for buffer in [*self._buffers.values(), *self._staging]:
-            buffer.destroy()
-        self._buffers.clear()
-        self._staging.clear()
+        """Free buffers, pipelines and, unless ``keep_device`` was asked for, the device. Once is enough."""
+        if not self._closed:
+            self._native.wait()
+            self._free()
+            if not self._keep_device:
+                self.device.close()
+
+    def _free(self) -> None:
+        self._closed = True
         self._replays.clear()
-        self._keep.clear()
-        self._pipelines.clear()
-        self.device.close()
+        self._pipelines.close()
+        if self._ring is not None:
+            self._ring.close()
+        for buffer in self._buffers.values():
+            self._native.destroy_buffer(buffer)
+        self._buffers.clear()
+        self._allocated = 0
 
     def describe(self) -> dict[str, Any]:
-        """Adapter, driver, limits."""
-        return self.device.describe()
+        """Adapter, backend, driver, limits in force and bytes allocated: plain data."""
+        return {**self.device.describe(), "allocated_bytes": self._allocated}
 
 
-def _words(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " | ".join(lines[:4])[:600]
+def _words(size: int) -> int:
+    return -(-size // 4) * 4
 
 
-def _encode(array: Any, tensor: Tensor) -> Any:
-    if tuple(array.shape) != tensor.shape:
-        raise DataError(f"tensor {tensor.name}", f"shape {list(tensor.shape)}", f"{list(array.shape)}")
-    if tensor.dtype in ("i32", "u32") and array.dtype.kind in "iu" and array.dtype.itemsize > 4 and array.size:
-        info = np.iinfo(_NUMPY[tensor.dtype])
-        if array.min() < info.min or array.max() > info.max:
-            raise DataError(f"tensor {tensor.name}", f"numbers from {info.min} to {info.max}", f"{array.min()} to {array.max()}")
-    return np.ascontiguousarray(array, _NUMPY[tensor.dtype])
-
-
-def _decode(raw: Any, tensor: Tensor) -> Any:
-    found = raw.view(_NUMPY[tensor.dtype]).reshape(tensor.shape)
-    return found != 0 if tensor.dtype == "bool" else found
+def _check_tensor(program: StepProgram, tensor: Tensor) -> None:
+    where = f"tensor {tensor.name}"
+    if tensor.dtype not in NUMPY:
+        raise DeviceError(where, f"a dtype of a device: {', '.join(NUMPY)}", tensor.dtype)
+    part = Range(tensor.range.buffer, tensor.range.offset, _words(tensor.range.size))
+    check_range(program, part, where)
+    if part.offset % 4:
+        raise DeviceError(where, "an offset that is a multiple of 4", str(part.offset))
+    needed = int(np.prod(tensor.shape, dtype=np.int64)) * np.dtype(NUMPY[tensor.dtype]).itemsize
+    if needed > part.size:
+        raise DeviceError(where, f"a range of {needed} bytes for shape {list(tensor.shape)}", str(tensor.range.size))
