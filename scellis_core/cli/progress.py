@@ -1,42 +1,37 @@
-"""How a run shows itself: a live bar on a terminal, plain lines elsewhere."""
+"""How a run shows itself on stderr: a live bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from scellis_core.train.events import Event, RunEnded, RunStarted, StepDone, Validated
+from scellis_core.cli.text import human_bytes, human_time, metric_line
+from scellis_core.train.events import Checkpointed, Event, RunEnded, RunStarted, StepDone, Validated
 
-LINE_EVERY = 5.0
+LINE_EVERY = 2.0
 """Seconds between plain lines where there is no terminal."""
 
-
-def human_bytes(count: int) -> str:
-    """``1.5 MiB``."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.2f} {unit}"
-        size /= 1024
-    return str(count)
-
-
-def metric_line(metrics: Mapping[str, float]) -> str:
-    """``val_accuracy 0.9731 val_loss 0.0912 loss 0.1``: validation first, by name."""
-    names = sorted(metrics, key=lambda n: (n == "loss", n))
-    return " ".join(f"{n} {metrics[n]:.6g}" for n in names)
+NAMED_SKIPS = 3
+"""Skipped updates that get a line of their own; the rest are counted."""
 
 
 class Reporter:
-    """A callback that prints a run's progress on stderr."""
+    """A callback that prints a run's progress.
 
-    def __init__(self) -> None:
-        self.console = Console(stderr=True)
+    Args:
+        console: where to; stderr where None.
+        clock: seconds, for tests.
+    """
+
+    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.console = console or Console(stderr=True)
+        self._clock = clock
         self._bar: Progress | None = None
         self._task = TaskID(0)
+        self._from = (0, 0.0)
         self._line_at = 0.0
         self._skipped = 0
 
@@ -48,7 +43,10 @@ class Reporter:
             self._step(event)
         elif isinstance(event, Validated):
             self._print(f"epoch {event.epoch + 1} step {event.step}: {metric_line(event.metrics)}")
-        elif isinstance(event, RunEnded):
+        elif isinstance(event, Checkpointed):
+            if event.best:
+                self._print(f"epoch {event.epoch + 1} step {event.step}: best so far, kept")
+        elif isinstance(event, RunEnded):  # pyright: ignore[reportUnnecessaryIsInstance]
             self.close()
 
     def close(self) -> None:
@@ -57,42 +55,45 @@ class Reporter:
             self._bar.stop()
             self._bar = None
 
-    def _print(self, text: str) -> None:
-        (self._bar.console if self._bar else self.console).print(text, highlight=False, soft_wrap=True)
+    def _print(self, line: str) -> None:
+        console = self._bar.console if self._bar else self.console
+        console.print(line, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
     def _start(self, event: RunStarted) -> None:
-        verb = f"goes on at step {event.step}" if event.resumed or event.step else "starts"
-        self._print(f"run {event.run} {verb} on {event.device}; memory planned {human_bytes(event.planned_bytes)}")
-        if self.console.is_terminal:
-            self._bar = Progress(
-                TextColumn("epoch {task.fields[epoch]}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("loss {task.fields[loss]}  lr {task.fields[lr]}  {task.fields[rate]}/s{task.fields[skipped]}"),
-                TimeRemainingColumn(),
-                TextColumn(human_bytes(event.planned_bytes)),
-                console=self.console,
-                refresh_per_second=5,
-            )
-            fields = {"epoch": "-", "loss": "-", "lr": "-", "rate": "-", "skipped": ""}
-            self._task = self._bar.add_task("", total=event.total, completed=event.step, **fields)
-            self._bar.start()
+        verb = f"goes on from step {event.step}" if event.resumed or event.step else "starts"
+        memory = human_bytes(event.planned_bytes)
+        self._print(f"run {event.run} {verb} on {event.device}: {event.total} steps, peak memory {memory}")
+        self._from = (event.step, self._clock())
+        if not self.console.is_terminal:
+            return
+        self._bar = Progress(
+            MofNCompleteColumn(),
+            BarColumn(bar_width=20),
+            TextColumn("{task.description}", markup=False),
+            TimeRemainingColumn(),
+            TextColumn(memory, markup=False),
+            console=self.console,
+            refresh_per_second=5,
+        )
+        self._task = self._bar.add_task("first step", total=event.total, completed=event.step)
+        self._bar.start()
 
     def _step(self, event: StepDone) -> None:
-        self._skipped += not event.applied
         if not event.applied:
-            self._print(f"step {event.step}: gradients were not finite; the update was skipped")
-        skipped = f"  skipped {self._skipped}" if self._skipped else ""
+            self._skipped += 1
+            if self._skipped <= NAMED_SKIPS:
+                more = "; further ones are counted only" if self._skipped == NAMED_SKIPS else ""
+                self._print(f"step {event.step}: gradients are not finite, the update is skipped{more}")
+        details = f"epoch {event.epoch + 1} loss {event.loss:.4f} lr {event.lr:.2e} {event.rate:.0f} examples/s"
+        details += f" skipped {self._skipped}" if self._skipped else ""
         if self._bar is not None:
-            self._bar.update(
-                self._task, completed=event.step, epoch=event.epoch + 1, loss=f"{event.loss:.4f}",
-                lr=f"{event.lr:.2e}", rate=f"{event.rate:.0f}", skipped=skipped,
-            )  # fmt: skip
+            self._bar.update(self._task, completed=event.step, description=details)
             return
-        now = time.monotonic()
+        now = self._clock()
         if now - self._line_at >= LINE_EVERY or event.step == event.total:
             self._line_at = now
-            self._print(
-                f"step {event.step}/{event.total} epoch {event.epoch + 1} loss {event.loss:.4f} lr {event.lr:.2e}"
-                f" {event.rate:.0f} examples/s{skipped}"
-            )
+            self._print(f"step {event.step}/{event.total} {details} ETA {self._remaining(event, now)}")
+
+    def _remaining(self, event: StepDone, now: float) -> str:
+        start, at = self._from
+        return human_time((now - at) / max(event.step - start, 1) * (event.total - event.step))

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import Any
 
 import click
 
-from scellis_core.cli.app import device_option, record_argument, store_option
+from scellis_core.cli import text
+from scellis_core.cli.app import DEFAULT_STORE, device_option, plugins_option, record_argument, store_option
 
-DEFAULT = Path(".scellis")
+HIDDEN = ("lr", "grad_norm", "skipped")
+"""Logged values that are no result of a run."""
 
 
 def rows(store: Path) -> list[dict[str, Any]]:
-    """Every run as plain data: the shape of ``scellis runs --json``."""
+    """Every run as plain data, newest first: the shape of ``scellis runs --json``."""
     from scellis_core.store import Store
 
     root = Store(store)
     found: list[dict[str, Any]] = []
     for run in root.runs():
         checkpoints = root.checkpoints(run.id)
-        newest: dict[str, float] = {}
-        for _, _, name, value in root.metrics(run.id):
-            newest[name] = value
-        newest = {n: v for n, v in newest.items() if n not in ("lr", "grad_norm", "skipped") and not math.isnan(v)}
+        newest = {n: v for n, v in sorted(root.newest_metrics(run.id).items()) if n not in HIDDEN}
         found.append(
             {
                 "run": run.id,
                 "state": run.state,
                 "error": run.error or None,
                 "model": run.model or None,
-                "epoch": run.epoch,
+                "epoch": run.epoch + 1 if run.step else 0,
                 "step": run.step,
                 "total": run.total,
                 "skipped": run.skipped,
@@ -53,37 +50,48 @@ def rows(store: Path) -> list[dict[str, Any]]:
 @click.option("--json", "as_json", is_flag=True, help="Plain data.")
 def runs(store: Path | None, as_json: bool) -> None:
     """List the runs of a store, newest first."""
-    found = rows(store or DEFAULT)
+    folder = store or DEFAULT_STORE
+    found = rows(folder)
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        text.as_json(found)
         return
-    import sys
-
-    from rich.console import Console
-    from rich.table import Column, Table
-
-    table = Table(Column("run", no_wrap=True), "state", "epoch", Column("step", no_wrap=True), "record", "weights", "metrics")
-    for row in found:
-        metrics = " ".join(f"{n} {v:.4g}" for n, v in sorted(row["metrics"].items()))
-        weights = (row["weights"] or "-").removeprefix("sha256:")[:12]
-        state = row["state"] + (f": {row['error']}" if row["error"] else "")
-        table.add_row(
-            row["run"], state, str(row["epoch"]), f"{row['step']}/{row['total']}", row["record"][:12], weights, metrics
-        )
-    Console(width=None if sys.stdout.isatty() else 160).print(table if found else f"no runs in {store or DEFAULT}")
+    if not found:
+        click.echo(f"no runs in {folder}", err=True)
+        return
+    text.table(
+        ("run", "state", "epoch", "step", "record", "weights", "metrics"),
+        [
+            (
+                row["run"],
+                row["state"] + (f": {row['error']}" if row["error"] else ""),
+                str(row["epoch"]),
+                f"{row['step']}/{row['total']}",
+                row["record"][:12],
+                (row["weights"] or "none").removeprefix("sha256:")[:12],
+                text.metric_line(row["metrics"]),
+            )
+            for row in found
+        ],
+        title=str(folder),
+        right=(2, 3),
+    )
 
 
 @click.command()
 @record_argument
 @store_option
-def save(record: Path, store: Path | None) -> None:
-    """Store RECORD as the next immutable version of its model name."""
+@plugins_option
+def save(record: Path, store: Path | None, plugins_dir: Path | None) -> None:
+    """Store RECORD as the next immutable version of its model name, and print name@version."""
+    from scellis_core.catalog import Catalog
+    from scellis_core.model import resolve_run
     from scellis_core.record import Record
     from scellis_core.store import Store
     from scellis_core.train import api
 
     loaded = Record.load(record)
-    api.resolve(api.load(loaded, store=store))
+    ready = api.load(loaded, store=store)
+    resolve_run(ready, Catalog.discover(plugins_dir), ready.base)
     name, version = Store(api.store_path(loaded, store)).save_model(loaded)
     click.echo(f"{name}@{version}")
 
@@ -97,7 +105,7 @@ def export(run: str | None, out: Path, best: bool, store: Path | None) -> None:
     """Write the weights of RUN (the latest without) as safetensors."""
     from scellis_core.train import api
 
-    click.echo(str(api.export(run, out, store=store or DEFAULT, best=best)))
+    click.echo(str(api.export(run, out, store=store or DEFAULT_STORE, best=best)))
 
 
 @click.command()
@@ -106,21 +114,35 @@ def export(run: str | None, out: Path, best: bool, store: Path | None) -> None:
 @click.option("--length", default=200, show_default=True, type=click.IntRange(min=0), help="Tokens to write.")
 @click.option("--temperature", default=0.8, show_default=True, type=click.FloatRange(min=0), help="0: the likeliest.")
 @click.option("--top-k", type=click.IntRange(min=1), help="Draw among the likeliest only.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of the draws.")
 @store_option
 @device_option
 def sample(
-    run: str | None, prompt: str, length: int, temperature: float, top_k: int | None, seed: int, store: Path | None, device: str
+    run: str | None,
+    prompt: str,
+    length: int,
+    temperature: float,
+    top_k: int | None,
+    seed: int,
+    store: Path | None,
+    device: str,
 ) -> None:
     """Let the language model of RUN (the latest without) go on from a prompt."""
     from scellis_core.cli.training import choose_device
     from scellis_core.train import api
 
     pieces = api.sample(
-        run, prompt, length=length, temperature=temperature, top_k=top_k, seed=seed, store=store or DEFAULT,
+        run,
+        prompt,
+        length=length,
+        temperature=temperature,
+        top_k=top_k,
+        seed=seed,
+        store=store or DEFAULT_STORE,
         device=choose_device(device),
-    )  # fmt: skip
-    click.echo(prompt, nl=False)
+    )
+    started = False
     for piece in pieces:
-        click.echo(piece, nl=False)
-    click.echo()
+        click.echo(piece if started else prompt + piece, nl=False)
+        started = True
+    click.echo("" if started else prompt)

@@ -3,51 +3,74 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
+from scellis_core.cli import text
 from scellis_core.cli.app import (
+    DEFAULT_STORE,
     device_option,
     limits_option,
     plugins_option,
     read_limits,
     read_record,
     record_argument,
-    set_option,
+    set_options,
     store_option,
 )
 from scellis_core.errors import DeviceError
 
+if TYPE_CHECKING:
+    from scellis_core.train.api import Result
+    from scellis_core.train.events import Event
+
 DRIVERS = {
     "linux": "install a Vulkan driver (Debian, Ubuntu: apt-get install mesa-vulkan-drivers libvulkan1)",
-    "darwin": "Metal should answer on any Mac; is this a virtual machine without a GPU?",
+    "darwin": "Metal answers on every Mac with a GPU; a virtual machine may have none",
     "win32": "install or update the graphics driver",
 }
+"""By ``sys.platform``: what gives this machine an adapter."""
+
+
+def driver_advice() -> str:
+    """How to get an adapter here."""
+    return DRIVERS.get(sys.platform, DRIVERS["linux"])
 
 
 @click.command()
 @record_argument
 @device_option
 @store_option
-@set_option
+@set_options
 @limits_option
 @plugins_option
 def train(
-    record: Path, device: str, store: Path | None, overrides: tuple[str, ...], limits: Path | None, plugins_dir: Path | None
-) -> None:
-    """Train RECORD from its initial weights; Ctrl-C saves a checkpoint and leaves it to be resumed."""
+    record: Path,
+    device: str,
+    store: Path | None,
+    overrides: tuple[str, ...],
+    removed: tuple[str, ...],
+    limits: Path | None,
+    plugins_dir: Path | None,
+) -> int:
+    """Train RECORD from its initial weights; Ctrl-C saves a checkpoint and leaves the run to be resumed."""
     from scellis_core.catalog import Catalog
     from scellis_core.train import api
 
-    ready = read_record(record, overrides, store)
-    catalog = Catalog.discover(plugins_dir)
-    chosen = choose_device(device)
-    _run(lambda callbacks: api.train(
-        ready, store=store, device=chosen, callbacks=callbacks, catalog=catalog, limits=read_limits(limits)
-    ))  # fmt: skip
+    ready = read_record(record, overrides, removed, store)
+    folder = api.store_path(ready, store)
+    catalog, cap, chosen = Catalog.discover(plugins_dir), read_limits(limits), choose_device(device)
+    return _run(
+        lambda callbacks: api.train(
+            ready, store=folder, device=chosen, callbacks=callbacks, catalog=catalog, limits=cap
+        ),
+        folder,
+    )
 
 
 @click.command()
@@ -56,16 +79,21 @@ def train(
 @store_option
 @limits_option
 @plugins_option
-def resume(run: str | None, device: str, store: Path | None, limits: Path | None, plugins_dir: Path | None) -> None:
+def resume(run: str | None, device: str, store: Path | None, limits: Path | None, plugins_dir: Path | None) -> int:
     """Go on with RUN (an id or its beginning; the latest interrupted one without) from its newest checkpoint."""
     from scellis_core.catalog import Catalog
+    from scellis_core.store import Store
     from scellis_core.train import api
 
-    chosen = choose_device(device)
-    _run(lambda callbacks: api.resume(
-        run, store=store or Path(".scellis"), device=chosen, callbacks=callbacks,
-        catalog=Catalog.discover(plugins_dir), limits=read_limits(limits),
-    ))  # fmt: skip
+    folder = store or DEFAULT_STORE
+    found = Store(folder).find_run(run).id
+    catalog, cap, chosen = Catalog.discover(plugins_dir), read_limits(limits), choose_device(device)
+    return _run(
+        lambda callbacks: api.resume(
+            found, store=folder, device=chosen, callbacks=callbacks, catalog=catalog, limits=cap
+        ),
+        folder,
+    )
 
 
 def choose_device(device: str) -> str:
@@ -79,20 +107,24 @@ def choose_device(device: str) -> str:
 
         if runtime.adapters():
             return device
-        advice = DRIVERS.get(sys.platform, DRIVERS["linux"])
         if os.environ.get("SCELLIS_REQUIRE_GPU"):
-            raise DeviceError("SCELLIS_REQUIRE_GPU", "a WebGPU adapter", "none", advice)
-        click.secho(f"NO GPU ADAPTER FOUND: the float64 oracle (NumPy, slow) runs this; {advice}", err=True, bold=True)
+            raise DeviceError("SCELLIS_REQUIRE_GPU", "a WebGPU adapter", "none", driver_advice())
+        _loud(f"NO GPU ADAPTER: the float64 oracle (NumPy, slow) runs this; {driver_advice()}")
         return "oracle"
     if device == "oracle":
-        click.secho("the float64 oracle (NumPy) runs this, not a GPU", err=True, bold=True)
+        _loud("NOT ON A GPU: the float64 oracle (NumPy, slow) runs this")
     return device
 
 
-def _run(start: Any) -> None:
+def _loud(line: str) -> None:
+    click.secho(line, err=True, bold=True, fg="red")
+
+
+def _run(start: Callable[[Sequence[Callable[[Event], None]]], Result], store: Path) -> int:
+    """Train with progress, hooks told and a summary; returns the exit code."""
     from scellis_core.catalog import Hooks
     from scellis_core.cli.progress import Reporter
-    from scellis_core.train.events import Event, RunStarted
+    from scellis_core.train.events import RunStarted
 
     reporter, hooks = Reporter(), Hooks.discover()
     started: list[str] = []
@@ -106,20 +138,21 @@ def _run(start: Any) -> None:
     try:
         result = start([reporter, note])
     except BaseException:
-        reporter.close()
         if started:
-            click.echo(f"run {started[0]} failed; scellis runs shows it, scellis resume {started[0]} goes on", err=True)
+            reporter.close()
+            click.echo(f"run {started[0]} failed; go on with: {text.resume_command(started[0], store)}", err=True)
         raise
-    _summary(result)
+    finally:
+        reporter.close()
+    return _summary(result)
 
 
-def _summary(result: Any) -> None:
-    from scellis_core.cli.progress import metric_line
-
-    click.echo(f"run {result.run} {result.state}" + (f" ({result.reason})" if result.reason else ""))
+def _summary(result: Result) -> int:
+    click.echo(f"run {result.run} {result.state}" + (f": {result.reason}" if result.reason else ""))
     click.echo(f"updates applied {result.applied}, skipped {result.skipped}; store {result.store}")
     if result.state == "interrupted":
-        click.echo(f"go on with: scellis resume {result.run} --store {result.store}")
-    else:
-        click.echo(f"weights: scellis export {result.run} --store {result.store} -o weights.safetensors")
-    click.echo(metric_line(result.metrics))
+        click.echo(f"go on with: {text.resume_command(result.run, result.store)}")
+    click.echo(text.metric_line(result.metrics))
+    if result.state != "interrupted":
+        return 0
+    return 128 + (signal.Signals[result.reason] if result.reason in signal.Signals.__members__ else signal.SIGINT)
