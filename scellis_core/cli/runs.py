@@ -117,6 +117,7 @@ def export(run: str | None, out: Path, best: bool, store: Path | None) -> None:
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of the draws.")
 @store_option
 @device_option
+@plugins_option
 def sample(
     run: str | None,
     prompt: str,
@@ -126,8 +127,10 @@ def sample(
     seed: int,
     store: Path | None,
     device: str,
+    plugins_dir: Path | None,
 ) -> None:
     """Let the language model of RUN (the latest without) go on from a prompt."""
+    from scellis_core.catalog import Catalog
     from scellis_core.cli.training import choose_device
     from scellis_core.train import api
 
@@ -140,6 +143,7 @@ def sample(
         seed=seed,
         store=store or DEFAULT_STORE,
         device=choose_device(device),
+        catalog=Catalog.discover(plugins_dir),
     )
     started = False
     for piece in pieces:

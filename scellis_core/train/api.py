@@ -438,6 +438,7 @@ def sample(
     seed: int = 0,
     store: str | Path = ".scellis",
     device: str = "auto",
+    catalog: Catalog | None = None,
 ) -> Iterator[str]:
     """Text that a trained language model writes after a prompt, piece by piece.
 
@@ -452,6 +453,7 @@ def sample(
         seed: of the draws.
         store: as for :func:`open_run`.
         device: as for :func:`open_run`.
+        catalog: as for :func:`open_run`.
 
     Raises:
         DataError: if the run's data is no text, or the prompt has a token that the data has not.
@@ -463,7 +465,7 @@ def sample(
     if temperature < 0 or length < 0 or (top_k is not None and top_k < 1):
         got = f"{temperature}, {length}, {top_k}"
         raise DataError("sample", "temperature and length of at least 0, top_k of at least 1", got)
-    with closing(open_run(run, store=store, device=device, evaluate=False)) as session:
+    with closing(open_run(run, store=store, device=device, evaluate=False, catalog=catalog)) as session:
         dataset = session.require_dataset()
         names = list(session.run.graph.inputs)
         output = next(iter(session.run.graph.outputs))
