@@ -15,6 +15,7 @@ from scellis_core.lower.views import (
     base_of,
     cols_of,
     compose,
+    is_alias,
     kind_of,
     pattern_of,
     restride,
@@ -90,23 +91,41 @@ class Analysis:
         return [(value, "same")] if found is None else found
 
 
-def analyse(graph: Graph, *, fuse: bool) -> Analysis:
-    """Classify the nodes of a graph and collect who reads what."""
+def analyse(graph: Graph, *, fuse: bool, bindings: int = 8) -> Analysis:
+    """Classify the nodes of a graph and collect who reads what.
+
+    Args:
+        graph: verified.
+        fuse: whether nodes may share kernels.
+        bindings: storage buffers of a kernel; index functions that would read more are kept in memory.
+    """
     a = Analysis(graph, fuse)
     for k, node in enumerate(graph.nodes):
         a.kinds[node] = kind_of(node)
         a.position[node] = k
     _roots(a)
-    direct, counts = _fan_out(a)
-    for node in graph.nodes:
+    fan_out = _fan_out(a)
+    while more := _collect(a, fan_out, bindings):
+        a = Analysis(graph, fuse, a.kinds, a.position, a.forced | more)
+        _roots(a)
+    _find_tails(a)
+    return a
+
+
+def _collect(a: Analysis, fan_out: tuple[dict[Value, int], dict[Value, int]], bindings: int) -> set[Node]:
+    """Fill in who reads what; returns nodes that must be kept in memory for a kernel to keep the limit, if any."""
+    for node in a.graph.nodes:
         kind = a.kinds[node]
         if kind in ("buffer", "store"):
             continue
         reads = _reads(a, node)
+        if len(reads) > bindings - 2 and kind != "family":
+            if more := _too_many(a, node, bindings):
+                return more
         if node not in a.forced and (
-            (kind in ("free", "view") and (fuse or node.op not in ("take", "pick", "philox")))
-            or (kind == "pointwise" and fuse and _repeated(a, node, reads, direct, counts))
-        ):  # fmt: skip
+            (kind in ("free", "view") and (a.fuse or node.op not in ("take", "pick", "philox")))
+            or (kind == "pointwise" and a.fuse and _repeated(a, node, reads, *fan_out))
+        ):
             a._sources[node] = reads
             if kind == "pointwise":
                 a.virtual.add(node)
@@ -114,21 +133,40 @@ def analyse(graph: Graph, *, fuse: bool) -> Analysis:
         a.reads[node] = reads
         for value, relation in reads:
             a.uses.setdefault(value, []).append((node, relation))
-        if kind == "reduce":
-            pattern = pattern_of(node)
-            if cols_of(pattern) > 1:
+        _find_patterns(a, node)
+    return set()
+
+
+def _too_many(a: Analysis, node: Node, bindings: int) -> set[Node]:
+    """What to keep so that one node reads few enough tensors: its widest operands, or itself where it is a view."""
+    virtual = a.kinds[node] == "view" and node not in a.forced
+    room = bindings - 2 if virtual else bindings - 1
+    tensors = {value for value, _ in _reads(a, node)}
+    if len(tensors) <= room:
+        return set()
+    wide = {v.node: len({t for t, _ in a._sources[v.node]}) for v in node.inputs if v.node in a._sources}
+    widest = max(wide, key=wide.__getitem__, default=None)
+    if widest is not None and wide[widest] > 1:
+        return {base_of(widest.outputs[0]).node} if is_alias(widest) else {widest}
+    return {node} if virtual else set()
+
+
+def _find_patterns(a: Analysis, node: Node) -> None:
+    """Note what a computed node has to do with the rows of a reduction."""
+    kind = a.kinds[node]
+    if kind == "reduce":
+        pattern = pattern_of(node)
+        if cols_of(pattern) > 1:
+            a.patterns[node] = pattern
+    elif kind == "pointwise":
+        for value, relation in a.reads[node]:
+            pattern = a.patterns.get(value.node)
+            if relation == "same" and pattern and rows_of(pattern) == node.outputs[0].type.numel:
                 a.patterns[node] = pattern
-        elif kind == "pointwise":
-            for value, relation in reads:
-                pattern = a.patterns.get(value.node)
-                if relation == "same" and pattern and rows_of(pattern) == node.outputs[0].type.numel:
-                    a.patterns[node] = pattern
-                elif relation != "same" and pattern and relation == ("rows", pattern):
-                    a.wants[node] = pattern
-                elif relation == "same" and value.node in a.wants:
-                    a.wants[node] = a.wants[value.node]
-    _find_tails(a)
-    return a
+            elif relation != "same" and pattern and relation == ("rows", pattern):
+                a.wants[node] = pattern
+            elif relation == "same" and value.node in a.wants:
+                a.wants[node] = a.wants[value.node]
 
 
 def _find_tails(a: Analysis) -> None:

@@ -9,7 +9,7 @@ from scellis_core.lower.call import Epilogue
 from scellis_core.lower.expr import Evaluator
 from scellis_core.lower.group import Group
 from scellis_core.lower.index import LANES, Code, Ix, Position, constant, lane, linear
-from scellis_core.lower.pointwise import QUAD_DTYPES, store_quad
+from scellis_core.lower.pointwise import QUAD_DTYPES, behind, store_quad
 from scellis_core.lower.wgsl import Mem, Module
 
 Place = Callable[[Code, Ix, Ix, Ix], Position]
@@ -58,8 +58,8 @@ class Applied:
         assert group.family is not None
         self.result = group.family.outputs[0]
         bases = {o.base for o in group.operands}
-        behind = _behind(group)
-        self.reads = [(k, v) for k, v in enumerate(group.inputs) if v not in bases or v in behind]
+        read = behind(group.outputs, group.inputs, [group.family])
+        self.reads = [(k, v) for k, v in enumerate(group.inputs) if v not in bases or v in read]
         self.main = main_output(group)
         self.made: dict[int, tuple[Module, bool, dict[Value, Mem], dict[Value, Mem]]] = {}
 
@@ -143,20 +143,3 @@ class Applied:
             code.line(mem.store(at, texts[value]))
         main = self.group.outputs[self.main]
         return code.blocks[0], f"f32({texts[main]})" if main.dtype == "f16" else texts[main]
-
-
-def _behind(group: Group) -> set[Value]:
-    """Inputs that the epilogue itself reads."""
-    found: set[Value] = set()
-    seen: set[Value] = set()
-    stack = list(group.outputs)
-    while stack:
-        value = stack.pop()
-        if value in seen or value.node is group.family:
-            continue
-        seen.add(value)
-        if value in group.inputs:
-            found.add(value)
-        else:
-            stack += value.node.inputs
-    return found

@@ -21,6 +21,9 @@ from scellis_core.lower.program import ALIGN, Limits
 from scellis_core.lower.views import Pattern, cols_of, rows_of
 
 
+SPLIT = "the kernel was split at the device's storage-buffer limit"
+
+
 @dataclass(eq=False)
 class Group:
     """What one kernel computes.
@@ -77,7 +80,7 @@ def group_graph(graph: Graph, limits: Limits, *, fuse: bool) -> list[Group]:
     Returns:
         Groups in an order to run them in.
     """
-    analysis = analyse(graph, fuse=fuse)
+    analysis = analyse(graph, fuse=fuse, bindings=limits.max_storage_buffers_per_shader_stage)
     builder = _Builder(analysis, limits)
     return [group for draft in Fuser(analysis, limits).run() for group in builder.build(draft)]
 
@@ -139,6 +142,7 @@ class _Builder:
             last = loose[-1]
             first = self._closed([last], set(loose))
             rest = self._rest(nodes, first, last)
+            draft = replace(draft, levels={**draft.levels, last: "element"})
         else:
             cut = len(nodes) - 1
             while cut > 1 and self.bindings(self._part(draft, nodes[:cut], nodes[cut:], why)) > self.limit:
@@ -152,7 +156,8 @@ class _Builder:
             draft = replace(draft, stores=[s for s in draft.stores if s not in late])
             head = self._part(draft, first, rest, why)
         copies = [_copy(v, name) for v, name in late]
-        return self._fit(draft, head, why) + self._fit(draft, tail, why) + copies
+        parts = [self._fit(draft, part, {v: why.get(v, SPLIT) for v in part.outputs}) for part in (head, tail)]
+        return [*parts[0], *parts[1], *copies]
 
     def _closed(self, seeds: list[Node], among: set[Node]) -> list[Node]:
         found, stack = set(seeds), list(seeds)
@@ -173,12 +178,7 @@ class _Builder:
 
     def _part(self, draft: Draft, nodes: list[Node], later: list[Node], why: dict[Value, str]) -> Group:
         read = {v for n in later if n not in nodes for v, _ in self.a.reads[n]}
-        outputs = {
-            v: why.get(v, "the kernel was split at the device's storage-buffer limit")
-            for n in nodes
-            for v in n.outputs
-            if v in why or v in read
-        }
+        outputs = {v: why.get(v, SPLIT) for n in nodes for v in n.outputs if v in why or v in read}
         return self._group(draft, nodes, outputs)
 
     def _group(self, draft: Draft, nodes: list[Node], why: dict[Value, str]) -> Group:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 
-from scellis_core.ir import DTYPES, Value
+from scellis_core.ir import DTYPES, Node, Value
 from scellis_core.lower.call import Call, finish
 from scellis_core.lower.expr import Evaluator
 from scellis_core.lower.group import Group
@@ -107,6 +108,8 @@ def pointwise_calls(group: Group, limits: Limits, scalars: ScalarTable, binding:
     """Every output of a pointwise (or copy) group; a dispatch for each part of a space that passes a binding."""
     outputs = group.outputs or [v for v, _ in group.stores]
     numel = outputs[0].type.numel
+    if [n.op for n in group.nodes] == ["concat"] and len(group.inputs) >= limits.max_storage_buffers_per_shader_stage:
+        return _concat_calls(group, limits, scalars, binding)
     if not over_cap(group, outputs, limits):
         return [_part(group, limits, scalars, binding, outputs, (0, numel), frozenset())]
     step = limits.max_storage_buffer_binding_size // 4 // 1024 * 1024
@@ -162,6 +165,49 @@ def _part(
     text = without_unused(code.text("    ")) if start else code.text("    ")
     body = f"  if ({gi} < {threads}u) {{\n{text}\n  }}"
     return tensors.bound(finish(module, body, grid, op=group.title))
+
+
+def _concat_calls(group: Group, limits: Limits, scalars: ScalarTable, binding: Binding) -> list[Call]:
+    """A concat of more tensors than a kernel may bind: one dispatch an operand."""
+    node, out = group.nodes[0], group.outputs[0]
+    axis = int(node.attrs["axis"]) % len(out.shape)  # type: ignore[arg-type]
+    inner = prod(out.shape[axis + 1 :])
+    calls: list[Call] = []
+    start = 0
+    for value in node.inputs:
+        module = Module(kernel_name(group), limits, scalars=scalars)
+        tensors = Tensors(module, group, binding, lambda _: False)
+        tensors.declare([v for v in group.inputs if v in behind([value], group.inputs)], [out])
+        code = Code()
+        numel = value.type.numel
+        gi, grid = module.linear(numel)
+        root = code.index(gi, numel, 0)
+        text, _ = Evaluator(module, code, tensors.mems).at(value, linear(root, numel))
+        run = value.shape[axis] * inner
+        whole = code.mul(code.div(root, run), out.shape[axis] * inner)
+        at = code.add(code.add(whole, constant(start * inner)), code.mod(root, run))
+        code.line(tensors.outs[out].store(code.scalar(at), text))
+        body = f"  if ({gi} < {numel}u) {{\n{code.text('    ')}\n  }}"
+        calls.append(finish(module, body, grid, op=group.title))
+        start += value.shape[axis]
+    return calls
+
+
+def behind(roots: Sequence[Value], stop: Collection[Value], past: Collection[Node] = ()) -> set[Value]:
+    """Those of ``stop`` that ``roots`` are computed from, not looking past the nodes ``past``."""
+    found: set[Value] = set()
+    seen: set[Value] = set()
+    stack = list(roots)
+    while stack:
+        value = stack.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value in stop:
+            found.add(value)
+        elif value.node not in past:
+            stack += value.node.inputs
+    return found
 
 
 def _is_wide(value: Value, *, narrow: frozenset[Value], parts: frozenset[Value], quad: bool) -> bool:

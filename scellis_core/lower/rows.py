@@ -9,7 +9,7 @@ from scellis_core.lower.accum import Accumulator, Shared, named, tree
 from scellis_core.lower.call import Call, Scratch, finish
 from scellis_core.lower.expr import Evaluator
 from scellis_core.lower.index import Code, Ix, Position, Shape, constant, lane, linear, without_unused
-from scellis_core.lower.pointwise import QUAD_DTYPES, Binding, Tensors, kernel_name, store_quad
+from scellis_core.lower.pointwise import QUAD_DTYPES, Binding, Tensors, behind, kernel_name, store_quad
 from scellis_core.lower.program import Limits
 from scellis_core.lower.rowplan import Job, Plan
 from scellis_core.lower.wgsl import Mem, Module, ScalarTable
@@ -106,25 +106,8 @@ class _Kernel:
 
     def _needs(self) -> tuple[set[Value], set[Value]]:
         """Inputs behind the reductions' elements, and inputs of what is computed from their results."""
-        group = self.group
-
-        def behind(roots: Sequence[Value], stop: set[Node]) -> set[Value]:
-            found: set[Value] = set()
-            seen: set[Value] = set()
-            stack = list(roots)
-            while stack:
-                value = stack.pop()
-                if value in seen:
-                    continue
-                seen.add(value)
-                if value in group.inputs:
-                    found.add(value)
-                elif value.node not in stop:
-                    stack += value.node.inputs
-            return found
-
-        reductions = set(self.plan.reductions)
-        return behind([n.inputs[0] for n in reductions], set()), behind(self.plan.row_outputs, reductions)
+        stop, reductions = self.group.inputs, set(self.plan.reductions)
+        return behind([n.inputs[0] for n in reductions], stop), behind(self.plan.row_outputs, stop, reductions)
 
     def position(self, r: Ix, c: Ix) -> Position:
         """Element ``c`` of the job's row ``r``, as digits over the pattern."""

@@ -35,6 +35,11 @@ def random_graph(seed: int, *, size: int = 14, limit: int = 6000) -> tuple[Graph
         arrays[name] = rng.standard_normal(shape).astype(np.float32)
         return graph.load(name, Type("f32", shape))
 
+    def state(shape: tuple[int, ...]) -> Value:
+        name = f"s{len(arrays)}"
+        arrays[name] = rng.standard_normal(shape).astype(np.float32)
+        return graph.state(name, Type("f32", shape))
+
     def indices(shape: tuple[int, ...], high: int) -> Value:
         name = f"i{len(arrays)}"
         arrays[name] = rng.integers(0, high, shape).astype(np.int32)
@@ -45,7 +50,7 @@ def random_graph(seed: int, *, size: int = 14, limit: int = 6000) -> tuple[Graph
 
     def step() -> Value | None:
         x = pool[rng.integers(max(0, len(pool) - 6), len(pool))]
-        kind = rng.integers(0, 16)
+        kind = rng.integers(0, 18)
         ndim = x.ndim
         if kind < 3:
             op = str(rng.choice(UNARY))
@@ -110,6 +115,15 @@ def random_graph(seed: int, *, size: int = 14, limit: int = 6000) -> tuple[Graph
             ramp = emit("iota", [], axis=ndim - 1, dtype="f32", shape=x.shape)
             mask = graph.binary("lt", ramp, float(x.shape[-1] // 2))
             return emit("select", [mask, x, emit("neg", [x])])
+        if kind == 16 and ndim >= 2 and x.shape[-1] <= 64:
+            width = int(rng.choice(EDGES))
+            flipped = bool(rng.integers(0, 2))
+            w = load((width, x.shape[-1]) if flipped else (x.shape[-1], width))
+            if math.prod(x.shape[:-1]) * width > limit:
+                return None
+            return bounded(emit("matmul", [x, w], transpose_b=flipped))
+        if kind == 17:
+            return graph.binary("add", x, state(x.shape))
         return None
 
     pool.append(load(pick_shape()))
@@ -122,4 +136,9 @@ def random_graph(seed: int, *, size: int = 14, limit: int = 6000) -> tuple[Graph
         graph.output(f"o{k}", value)
     for k in rng.integers(0, len(pool), 2):
         graph.output(f"p{k}", pool[k])
+    for name, leaf in graph.leaves("state").items():
+        fitting = [v for v in pool if v.shape == leaf.shape]
+        if fitting:
+            value = fitting[rng.integers(0, len(fitting))]
+            graph.store(name, value if rng.integers(0, 2) else graph.binary("add", value, leaf))
     return graph.prune(), arrays

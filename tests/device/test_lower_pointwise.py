@@ -84,6 +84,24 @@ def test_nine_inputs_are_split_at_the_binding_limit():
     compare(g, {f"x{k}": rng.standard_normal(300).astype(np.float32) for k in range(12)})
 
 
+def test_a_concat_of_more_tensors_than_bindings():
+    g = Graph()
+    parts = [ops.tanh(g.load(f"x{k}", Type("f32", (3, k + 1, 4)))) for k in range(12)]
+    whole = ops.concat(parts, axis=1)
+    g.output("y", whole * 2.0)
+    g.output("z", ops.reduce_sum(ops.concat([whole, *parts], axis=1), axes=(1,)))
+    rng = np.random.default_rng(0)
+    arrays = {f"x{k}": rng.standard_normal((3, k + 1, 4)).astype(np.float32) for k in range(12)}
+    for fuse in (True, False):
+        compare(g, arrays, fuse=fuse)
+
+
+@pytest.mark.parametrize("seed", range(2000, 2006))
+def test_random_graphs_with_five_bindings(seed):
+    graph, arrays = random_graph(seed, size=36)
+    compare(graph, arrays, limits=WEBGPU.with_(max_storage_buffers_per_shader_stage=5))
+
+
 def test_update_in_place_is_one_kernel():
     g = Graph("apply")
     size = 1024
