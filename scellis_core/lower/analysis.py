@@ -28,6 +28,8 @@ REPEAT_COST = 24
 """A pointwise result used by several kernels is repeated in each up to this cost (additions count 1), where it
 reads one tensor of its own size; reading and writing 4 bytes takes a GPU about as long as 60 such steps."""
 
+PHILOX_COST = 20
+
 EPILOGUES = frozenset({"matmul", "conv2d", "conv2d_grad_input", "conv2d_grad_weight"})
 """Families whose kernels can apply an expression to each result before they store it."""
 
@@ -84,6 +86,10 @@ class Analysis:
     def computed(self, node: Node) -> bool:
         """Whether a kernel computes the node's result as such."""
         return node in self.reads
+
+    def cost(self, node: Node) -> int:
+        """Steps to evaluate a computed node, with the repeated nodes behind it."""
+        return _step_cost(node) + sum(self._cost.get(v.node, 0) for v in node.inputs if v.node not in self.reads)
 
     def sources(self, value: Value) -> list[Read]:
         """The tensors behind a value and how it reads them."""
@@ -187,19 +193,50 @@ def _find_tails(a: Analysis) -> None:
 def _fan_out(a: Analysis) -> tuple[dict[Value, int], dict[Value, int]]:
     """How many nodes read each value: directly, and through views and what is likely repeated."""
     direct: dict[Value, int] = {}
+    for node in a.graph.nodes:
+        for value in dict.fromkeys(node.inputs):
+            direct[value] = direct.get(value, 0) + 1
+    single = _single_source(a, direct)
     counts: dict[Value, int] = {}
     for node in reversed(a.graph.nodes):
-        kind = a.kinds[node]
         weight = 1
-        if kind == "view" and node not in a.forced:
+        if a.kinds[node] == "view" and node not in a.forced:
             weight = counts.get(node.outputs[0], 0)
-        elif kind == "pointwise" and node not in a.forced:
-            whole = [v for v in node.inputs if a.kinds[v.node] not in ("free", "view")]
-            weight = max(counts.get(node.outputs[0], 0), 1) if len(whole) == 1 else 1
+        elif node in single:
+            weight = max(counts.get(node.outputs[0], 0), 1)
         for value in dict.fromkeys(node.inputs):
             counts[value] = counts.get(value, 0) + weight
-            direct[value] = direct.get(value, 0) + 1
     return direct, counts
+
+
+def _single_source(a: Analysis, direct: dict[Value, int]) -> set[Node]:
+    """Pointwise nodes that cheap steps lead to from one tensor of their size, smaller ones aside."""
+    found: dict[Node, tuple[Value | None, int]] = {}
+    for node in a.graph.nodes:
+        if a.kinds[node] != "pointwise" or node in a.forced:
+            continue
+        numel, cost = node.outputs[0].type.numel, _step_cost(node)
+        sources: set[Value] = set()
+        for value in node.inputs:
+            base = base_of(value)
+            inner = base.node
+            if inner in found:
+                source, more = found[inner]
+                cost += more
+                if source is not None:
+                    sources.add(source)
+            elif a.kinds[inner] == "free":
+                cost += PHILOX_COST * (inner.op == "philox")
+            elif inner.op != "broadcast" or inner.inputs[0].type.numel * 8 > numel:
+                sources.add(base)
+        fresh = any(v.node.op in EPILOGUES and direct[v] == 1 for v in node.inputs)
+        if len(sources) <= 1 and cost <= REPEAT_COST and not fresh:
+            found[node] = (next(iter(sources), None), cost)
+    return set(found)
+
+
+def _step_cost(node: Node) -> int:
+    return 8 if node.op in COSTLY else 1
 
 
 def _roots(a: Analysis) -> None:
@@ -263,8 +300,8 @@ def _reads(a: Analysis, node: Node) -> list[Read]:
 def _repeated(a: Analysis, node: Node, reads: list[Read], direct: dict[Value, int], counts: dict[Value, int]) -> bool:
     """Whether every consumer computes the node anew: it is cheaper than keeping it, or a kernel of its own."""
     out = node.outputs[0]
-    cost = (8 if node.op in COSTLY else 1) + sum(
-        a._cost.get(v.node, 20 if v.node.op == "philox" else 0) for v in node.inputs if v.node not in a.reads
+    cost = _step_cost(node) + sum(
+        a._cost.get(v.node, PHILOX_COST * (v.node.op == "philox")) for v in node.inputs if v.node not in a.reads
     )
     if not reads:
         a._cost[node] = cost

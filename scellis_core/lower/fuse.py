@@ -28,11 +28,14 @@ NEAR = 64
 INLINE_COST = 12
 MAX_NODES = 160
 
-EPILOGUE_NODES = 6
-"""Longest epilogue: it is written out once for every few results of a thread."""
+EPILOGUE_COST = 6
+"""Longest epilogue, in additions: it is written out once for every few results of a thread."""
 
 EPILOGUE_OUTPUTS = 2
 """Most tensors that an epilogue writes, the product's own among them."""
+
+EPILOGUE_START = 4
+"""Nodes that a product applies of a longer or costlier group."""
 
 SMALL = 64
 """Elements up to which independent groups of one size share a kernel, whatever they read."""
@@ -277,10 +280,10 @@ class Fuser:
         a = self.a
         if node.op not in EPILOGUES or draft.kind != "pointwise" or not self._legal(node, draft, [draft]):
             return False
-        if draft.space != node.outputs[0].type.numel or len(draft.levels) > EPILOGUE_NODES:
+        if draft.space != node.outputs[0].type.numel:
             return False
-        if len(draft.outputs) > EPILOGUE_OUTPUTS or any(n.op in COSTLY for n in draft.levels):
-            return False
+        if len(draft.outputs) > EPILOGUE_OUTPUTS or sum(a.cost(n) for n in draft.levels) > EPILOGUE_COST:
+            return self._join_start(node, draft, uses)
         moved = len(draft.levels) == 1 and uses[0][0].op == "permute" and uses[0][0].inputs[0] is node.outputs[0]
         if moved:
             if node.op != "matmul":
@@ -302,6 +305,37 @@ class Fuser:
             return False
         draft.kind, draft.family = "family", node
         self._enter(node, draft, "element", [draft], output=False)
+        return True
+
+    def _join_start(self, node: Node, draft: Draft, uses: list[tuple[Node, Relation]]) -> bool:
+        """Let a product apply the first cheap nodes (a bias) of a group that is too much for its kernel."""
+        stored = {value for value, _ in draft.stores}
+        chain: list[Node] = []
+        while len(uses) == 1 and len(chain) < EPILOGUE_START:
+            ((user, relation),) = uses
+            value = user.outputs[0]
+            if self.of.get(user) is not draft or relation != "same" or draft.levels[user] != "element":
+                break
+            if self.a.cost(user) > 2 or value in stored or value.dtype not in ("f32", "f16"):
+                break
+            if any(v.node in draft.levels and v.node not in chain for v, _ in self.a.reads[user]):
+                break
+            chain.append(user)
+            uses = self.a.uses.get(value, [])
+            if value in draft.outputs:
+                break
+        read = {v for n in (node, *chain) for v, _ in self.a.reads[n] if v.node not in (node, *chain)}
+        if not chain or len(read) >= self.limits.max_storage_buffers_per_shader_stage:
+            return False
+        first = self._new("family", draft.space, self.a.position[chain[-1]])
+        first.family = node
+        last = chain[-1].outputs[0]
+        first.outputs[last] = draft.outputs.pop(last, "read by another kernel")
+        for member in chain:
+            first.levels[member] = draft.levels.pop(member)
+            self.of[member] = first
+        self._enter(node, first, "element", [draft], output=False)
+        self._note_reads(first, list(read))
         return True
 
     def _fresh(self, node: Node) -> Draft:

@@ -48,7 +48,7 @@ def test_linear_with_activation_and_residual(rows, inner, width, limits):
     y = ops.gelu(h) + r
     g.output("y", y)
     g.output("h", h)
-    assert kinds(g) == ["family"]
+    assert kinds(g) == ["family", "pointwise"]
     for name, value in zip("xwbr", gradients(g, ops.reduce_sum(y * y), [x, w, b, r]).values(), strict=True):
         g.output(f"d{name}", value)
     for fuse in (True, False):
