@@ -70,8 +70,9 @@ class Reporter:
             MofNCompleteColumn(),
             BarColumn(bar_width=20),
             TextColumn("{task.description}", markup=False),
+            TextColumn("ETA"),
             TimeRemainingColumn(),
-            TextColumn(memory, markup=False),
+            TextColumn(f"memory {memory}", markup=False),
             console=self.console,
             refresh_per_second=5,
         )
