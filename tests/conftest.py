@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+GOLDEN = Path(__file__).parent / "golden"
+
 os.environ.setdefault("SCELLIS_CHECK", "1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("filterwarnings", "error")
+
+
+@pytest.fixture(autouse=True)
+def strict_numbers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Golden tests: an overflow, an underflow or a NaN that nobody asked for is an error."""
+    if GOLDEN not in request.path.parents:
+        yield
+        return
+    import numpy as np
+
+    with np.errstate(all="raise"):
+        yield
 
 
 def _adapters() -> list[str]:

@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if HERE not in item.path.parents or item.get_closest_marker("no_adapter"):
+    if HERE not in item.path.parents:
         return
     reason = _missing()
     if reason and os.environ.get("SCELLIS_REQUIRE_GPU") == "1":

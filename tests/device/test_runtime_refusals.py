@@ -125,7 +125,8 @@ def test_tensor_outside_its_buffer(device) -> None:
     )
 
 
-def test_no_room_in_memory_frees_what_was_made(device, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("kind", "words"), [("OutOfMemory", "Out of Memory"), ("Internal", "Not enough memory left.")])
+def test_no_room_in_memory_frees_what_was_made(kind: str, words: str, device, monkeypatch: pytest.MonkeyPatch) -> None:
     before = live()
     native, calls = device.native, 0
 
@@ -133,12 +134,12 @@ def test_no_room_in_memory_frees_what_was_made(device, monkeypatch: pytest.Monke
         nonlocal calls
         calls += 1
         if calls == 2:
-            raise translate("OutOfMemory", "Out of Memory", f"buffer {label} of {size} bytes")
+            raise translate(kind, words, f"buffer {label} of {size} bytes")
         return type(native).buffer(native, label, size, usage)
 
     monkeypatch.setattr(native, "buffer", buffer)
     assert refused(DeviceError, runtime.GpuExecutor, doubled(device.limits, 10), device, keep_device=True) == (
-        "buffer b.y of 256 bytes: expected room in the device's memory, got Out of Memory; "
+        f"buffer b.y of 256 bytes: expected room in the device's memory, got {words}; "
         "try a smaller batch_size; `scellis plan` prices it"
     )
     assert live() == before
