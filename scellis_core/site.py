@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scellis_core import rng
-from scellis_core.blocks import Dataset, ScheduleContext
+from scellis_core.blocks import Dataset
 from scellis_core.catalog import Catalog
 from scellis_core.compile import Compiled, compile_run
 from scellis_core.errors import DataError, DeviceError, RecordError
@@ -19,7 +19,7 @@ from scellis_core.lower.program import Limits
 from scellis_core.model import ResolvedRun, resolve_run
 from scellis_core.record import Record
 from scellis_core.train.batching import Schedule, order
-from scellis_core.train.session import batches, open_data
+from scellis_core.train.session import batches, learning_rate, open_data
 
 HOST = "scellis_tab"
 """The package that ships the browser host."""
@@ -165,13 +165,7 @@ def _run_file(
 
 
 def _rates(run: ResolvedRun, plan: Schedule) -> list[float]:
-    assert run.optimizer is not None
-    base = float(run.optimizer[1].lr)
-    if run.scheduler is None:
-        return [base] * plan.total
-    block, params = run.scheduler
-    context = ScheduleContext(plan.total, plan.updates_per_epoch)
-    return [base * block.factor(step, params, context) for step in range(plan.total)]
+    return [learning_rate(run, plan, step, {}) for step in range(plan.total)]
 
 
 def _json(path: Path, data: Mapping[str, Any]) -> None:

@@ -194,11 +194,15 @@ class Loop:
         if due and not received():
             self._settle_all(recorder)
             improved = self._validate(recorder, step)
-        if name := received():
-            self._interrupted = self.stop_reason = name
+        self._note(received())
         if improved or (step != self._saved_at and (step % self._checkpoint_every == 0 or last or self.stop_reason)):
             self._settle_all(recorder)
             self._save(recorder, improved)
+            self._note(received())
+
+    def _note(self, signal_name: str) -> None:
+        if signal_name:
+            self._interrupted = self.stop_reason = signal_name
 
     # -- reports --------------------------------------------------------------------------------------------
     def _settle_all(self, recorder: Recorder) -> None:
@@ -233,7 +237,7 @@ class Loop:
         session, epoch = self.session, self._plan.position(step - 1)[0]
         found = {f"{self._split}_{name}": value for name, value in session.evaluate(self._split).items()}
         self.state.metrics.update(found)
-        self.state.validated = step
+        self.state.validated, self._saved_at = step, -1
         recorder.log(step, epoch, found, self.state.skipped)
         session.advance_scheduler(found)
         stop, best = self._spec.stop, self._spec.checkpoint.best

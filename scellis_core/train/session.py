@@ -92,14 +92,7 @@ class Session:
 
     def learning_rate(self, step: int) -> float:
         """The rate used by an update, in float64."""
-        if self.run.optimizer is None:
-            return 0.0
-        base = float(self.run.optimizer[1].lr)
-        if self.run.scheduler is None or self.plan is None:
-            return base
-        block, params = self.run.scheduler
-        context = ScheduleContext(self.plan.total, self.plan.updates_per_epoch, self.scheduler_state)
-        return base * block.factor(step, params, context)
+        return learning_rate(self.run, self.plan, step, self.scheduler_state) if self.plan else 0.0
 
     def scalars(self, counter: int) -> dict[str, float | int]:
         """The scalars block: learning rate, loss scale, random counter and the keys of the streams used."""
@@ -128,7 +121,7 @@ class Session:
         for micro in plan.micros(self.step):
             rows = indices(plan, self._order[1], micro)
             scalars["rng.counter_lo"], scalars["rng.counter_hi"] = counter & 0xFFFFFFFF, counter >> 32
-            batch = self.checked(dataset.batch("train", rows), f"data example(s) {rows[:3].tolist()}..")
+            batch = self._checked(dataset.batch("train", rows), "data train", rows)
             self.executor.run(f"micro@{len(rows)}", batch, scalars)
             counter += self.compiled.draws
         self.executor.run("apply", {}, scalars)
@@ -153,7 +146,7 @@ class Session:
         for start in range(0, examples, batch):
             rows = np.arange(start, min(start + batch, examples))
             name = f"eval@{len(rows)}"
-            data = self.checked(dataset.batch(split, rows), f"data {split} example(s) {start}..")
+            data = self._checked(dataset.batch(split, rows), f"data {split}", rows)
             self.executor.run(name, data, scalars)
             for key, value in self.executor.outputs(name).items():
                 sums[key] = sums.get(key, 0.0) + np.asarray(value, np.float64)
@@ -182,11 +175,13 @@ class Session:
         if name not in self.compiled.program.sequences:
             sizes = [s for s in self.compiled.program.sequences if s.startswith("predict@")]
             raise DataError("predict", f"a batch this session was compiled for ({', '.join(sizes)})", str(size))
-        self.executor.run(name, self.checked(dict(inputs), "predict"), self.scalars(0))
+        self.executor.run(name, self._checked(inputs, "predict", range(size)), self.scalars(0))
         return self.executor.outputs(name)
 
-    def checked(self, batch: dict[str, NDArray[Any]], where: str) -> dict[str, NDArray[Any]]:
-        """Refuse ids outside their table, on every device alike, naming the position.
+    def _checked(
+        self, batch: Mapping[str, NDArray[Any]], where: str, examples: Sequence[int] | NDArray[Any]
+    ) -> Mapping[str, NDArray[Any]]:
+        """Refuse ids outside their table, on every device alike, naming example and position.
 
         Raises:
             DataError: for the first id that is below 0 or past its input's table, and is no ``ignore_index``.
@@ -201,9 +196,9 @@ class Session:
             for ignored in self._ignored(name):
                 bad &= array != ignored
             if bad.any():
-                position = [int(i) for i in np.argwhere(bad)[0]]
-                expected = f"an id from 0 to {spec.limit - 1}"
-                raise DataError(f"{where}: {name}{position}", expected, str(int(array[tuple(position)])))
+                first, *rest = (int(i) for i in np.argwhere(bad)[0])
+                place = f"{where} example {int(examples[first])}: {name}{rest or ''}"
+                raise DataError(place, f"an id from 0 to {spec.limit - 1}", str(int(array[first, *rest])))
         return batch
 
     def _ignored(self, target: str) -> set[int]:
@@ -232,6 +227,30 @@ class Session:
     def close(self) -> None:
         """Free the device."""
         self.executor.close()
+
+
+def learning_rate(run: ResolvedRun, plan: Schedule, step: int, state: Mapping[str, float]) -> float:
+    """The rate of an update in float64: the optimizer's times the schedule's factor.
+
+    Args:
+        run: its optimizer and scheduler.
+        plan: the run's horizon.
+        step: the update, from 0.
+        state: of a schedule that follows a metric.
+
+    Raises:
+        RecordError: if the schedule does not fit the run.
+    """
+    if run.optimizer is None:
+        return 0.0
+    base = float(run.optimizer[1].lr)
+    if run.scheduler is None:
+        return base
+    block, params = run.scheduler
+    try:
+        return base * block.factor(step, params, ScheduleContext(plan.total, plan.updates_per_epoch, state))
+    except RecordError as error:
+        raise RecordError(run.record.where(error.where), error.expected, error.got, error.hint) from error
 
 
 def finalize(rule: str | Callable[[Mapping[str, Any]], float], sums: Mapping[str, Any]) -> float:
@@ -278,6 +297,8 @@ def open_session(
     dataset = open_data(run)
     plan, training, evaluation = batches(record, dataset.spec.sizes if dataset else {}, train)
     evaluation = evaluation if evaluate else []
+    if train and plan is not None:
+        learning_rate(run, plan, 0, {})
     opened = open_target(device, limits)
     try:
         compiled = compile_run(run, opened.limits, train=training, evaluate=evaluation, predict=predict)
