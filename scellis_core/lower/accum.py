@@ -143,11 +143,11 @@ def tree(
     used: dict[str, int] = {}
     arrays: list[tuple[str, ...]] = []
     for accumulator in accumulators:
-        names: list[str] = []
+        mine: list[str] = []
         for type in accumulator.types:
-            names.append(shared.name(type, used.get(type, 0), turn))
+            mine.append(shared.name(type, used.get(type, 0), turn))
             used[type] = used.get(type, 0) + 1
-        arrays.append(tuple(names))
+        arrays.append(tuple(mine))
     for names, values in zip(arrays, parts, strict=True):
         for name, value in zip(names, values, strict=True):
             code.line(f"{name}[li] = {value};")

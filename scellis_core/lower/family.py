@@ -166,9 +166,12 @@ def _ints(node: Node, key: str) -> Shape:
 
 
 def _conv_spec(node: Node, x: Shape, w: Shape, dtypes: tuple[str, str, str]) -> ConvSpec:
+    n, c, h, width = x
+    o, _, kh, kw = w
+    groups = node.attrs["groups"]
     return ConvSpec(
-        *x, w[0], w[2], w[3], _pair(node, "stride"), _four(node, "padding"), _pair(node, "dilation"),
-        int(node.attrs["groups"]), *dtypes,  # type: ignore[arg-type]
+        n, c, h, width, o, kh, kw, _pair(node, "stride"), _four(node, "padding"), _pair(node, "dilation"),
+        groups if isinstance(groups, int) else 1, *dtypes,
     )  # fmt: skip
 
 

@@ -478,7 +478,7 @@ class Fuser:
             return None
         if kept and not (fusable(draft.pattern) and draft.pattern[-1][1]):
             return None
-        trailing = len(draft.pattern) <= 2 and draft.pattern[-1][1]
+        trailing = len(draft.pattern) <= 2 and any(reduced for _, reduced in draft.pattern[-1:])
         picked = False
         for at, relation in read_at:
             if at in ("element", "picked") and relation == "same":

@@ -142,7 +142,8 @@ class _Builder:
             last = loose[-1]
             first = self._closed([last], set(loose))
             rest = self._rest(nodes, first, last)
-            draft = replace(draft, levels={**draft.levels, last: "element"})
+            moved: dict[Node, Level] = {**draft.levels, last: "element"}
+            draft = replace(draft, levels=moved)
         else:
             cut = len(nodes) - 1
             while cut > 1 and self.bindings(self._part(draft, nodes[:cut], nodes[cut:], why)) > self.limit:
@@ -185,7 +186,7 @@ class _Builder:
         a = self.a
         members = set(nodes)
         outputs = [v for n in nodes for v in n.outputs if v in why]
-        levels = {n: draft.levels[n] for n in nodes}
+        levels: dict[Node, Level] = {n: draft.levels[n] for n in nodes}
         kind, pattern = draft.kind, draft.pattern
         if kind == "reduce" and not any(a.kinds[n] == "reduce" for n in nodes):
             if set(levels.values()) - {"inline", "picked"} in ({"element"}, {"row"}, set()):

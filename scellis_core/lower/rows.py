@@ -283,6 +283,8 @@ class Rows(_Kernel):
     ) -> list[tuple[str, ...]]:
         """A pass whose elements are named one by one, so that later passes find them in registers."""
         code = self.code
+        # Threads past the end look at the last element; what overwrites it may have done so already.
+        replaced = bool(self.binding.alias)
         result: list[tuple[str, ...]] = []
         for index, node in enumerate(nodes):
             accumulator = Accumulator.of(node)
@@ -290,7 +292,7 @@ class Rows(_Kernel):
             for step, valid in chunks:
                 for e in self._elements_at(step):
                     more = self._values(node, row, e, index)
-                    if valid and accumulator.combine == "sum":
+                    if valid and (replaced or accumulator.combine == "sum"):
                         more = accumulator.neutral(more, valid)
                     have = named(code, accumulator.join(code, have, more)) if have else named(code, more)
             result.append(have)

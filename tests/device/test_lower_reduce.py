@@ -133,6 +133,17 @@ def test_batch_norm(shape, limits):
     compare(g.prune(), arrays, 1e-3, 1e-3, limits=limits)
 
 
+def test_a_row_kernel_that_overwrites_what_it_reduces():
+    g = Graph()
+    x, s = g.load("x", Type("f32", (8, 33))), g.state("s", Type("f32", (8, 33)))
+    total = x + s
+    g.output("top", ops.reduce_max(total, axes=(0, 1)))
+    g.output("least", ops.reduce_min(total, axes=(0, 1)))
+    g.store("s", total + s)
+    arrays = {"x": normal(8, 33), "s": np.linspace(-3, 9, 264, dtype=np.float32).reshape(8, 33)}
+    compare(g, arrays)
+
+
 def test_causal_softmax_is_one_kernel():
     g = Graph()
     shape = (2, 3, 33, 33)
