@@ -1,6 +1,6 @@
-"""Runs in processes of their own that end as planned: ``python run_children.py <plan as JSON>``.
+"""Runs in processes of their own that end as planned: ``python run_children.py <plans as JSON>``.
 
-The plan holds ``folder``, ``store``, ``device``, ``changes`` of the record, and ``ends``: how each process in turn
+A plan holds ``folder``, ``store``, ``device``, ``changes`` of the record, and ``ends``: how each process in turn
 ends, the first training, the others going on. One interpreter imports once and forks for each.
 """
 
@@ -60,9 +60,8 @@ def process(plan: dict[str, Any], number: int, end: list[Any]) -> None:
     print(number, result.state, result.step, flush=True)
 
 
-def main() -> None:
+def follow(plan: dict[str, Any]) -> None:
     """Fork for each end."""
-    plan = json.loads(sys.argv[1])
     for number, end in enumerate(plan["ends"]):
         child = os.fork()
         if not child:
@@ -77,4 +76,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    for each in json.loads(sys.argv[1]):
+        follow(each)

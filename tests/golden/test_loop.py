@@ -5,45 +5,40 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tiny import STEPS, arrays, digest, state_of, tiny
+from tiny import STEPS, arrays, digest, in_processes, plant_infinity, state_of, tiny, unix
 
-from scellis_core.blocks import ArraySet, Dataset
 from scellis_core.catalog import Catalog
 from scellis_core.errors import DataError, RecordError, ScellisError, StoreError
-from scellis_core.model import ResolvedRun
 from scellis_core.record import Record
 from scellis_core.store import Store
 from scellis_core.train import api
-from scellis_core.train import session as session_module
 from scellis_core.train.batching import indices, order
 from scellis_core.train.events import Checkpointed, Event, RunEnded, RunStarted, StepDone, Validated
 from scellis_core.train.session import Session, open_session
 
-CHILDREN = Path(__file__).with_name("run_children.py")
 CONSTANT = {"scheduler": {"block_id": "training/scheduler/constant"}}
 POINTS = ["write", "fsync", "rename"] * 3 + ["row"]
 
 
-def in_processes(folder: Path, ends: list[list[Any]], device: str = "oracle", **changes: Any) -> tuple[Path, list[str]]:
-    """A run in several processes that end as planned; its store and how each ended."""
-    store = folder / "store"
-    plan = {"folder": str(folder), "store": str(store), "device": device, "changes": changes, "ends": ends}
-    done = subprocess.run([sys.executable, str(CHILDREN), json.dumps(plan)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return store, done.stdout.splitlines()
+@pytest.fixture(scope="module")
+def at_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
+    """What a run leaves that is not interrupted, by changes of its record."""
+    known: dict[str, dict[str, Any]] = {}
 
+    def find(changes: dict[str, Any] = {}) -> dict[str, Any]:  # noqa: B006 never written to
+        key = json.dumps(changes)
+        if key not in known:
+            folder = tmp_path_factory.mktemp("whole")
+            known[key] = state_of(folder, api.train(tiny(folder, changes), store=folder, device="oracle").run)
+        return known[key]
 
-def at_once(folder: Path, device: str = "oracle", **changes: Any) -> dict[str, Any]:
-    """The same run without an interruption."""
-    store = folder / "whole"
-    return state_of(store, api.train(tiny(folder, changes), store=store, device=device).run)
+    return find
 
 
 def opened(record: Record, **options: Any) -> Session:
@@ -67,33 +62,41 @@ def raiser(kind: type[Event], step: int, error: BaseException) -> Any:
 
 
 # -- interruption and resume ----------------------------------------------------------------------------------
-@pytest.mark.skipif(sys.platform == "win32", reason="fork and SIGKILL")
-@pytest.mark.parametrize("changes", [{}, {"grad_accumulation": 2}, {"scheduler.warmup_steps": 0, "optimizer.lr": 0.1}])
-def test_killed_runs_go_on_to_the_same_bits(tmp_path: Path, changes: dict[str, Any]) -> None:
-    """Killed in an epoch, just after its edge, and three times while a checkpoint was being written."""
+@unix
+@pytest.mark.parametrize("changes", [{}, {"grad_accumulation": 2}])
+def test_killed_runs_go_on_to_the_same_bits(tmp_path: Path, changes: dict[str, Any], at_once: Any) -> None:
+    """Killed in an epoch, just after its edge, twice while a checkpoint was being written, and once after."""
     ends = [["kill", 11, 0], ["kill", 13, 0], ["write", 16, 2], ["write", 20, 5], ["saved", 24, 0], ["none", 0, 0]]
-    store, said = in_processes(tmp_path, ends, **changes)
+    [said] = in_processes((tmp_path, ends, changes))
     assert said == [*(f"{i} SIGKILL" for i in range(5)), f"5 finished {STEPS}"]
-    run = Store(store).runs()[0].id
-    assert state_of(store, run) == at_once(tmp_path, **changes)
-    steps = [step for step, _ in Store(store).environments(run)]
+    store = Store(tmp_path / "store")
+    run = store.runs()[0].id
+    assert state_of(store.root, run) == at_once(changes)
+    steps = [step for step, _ in store.environments(run)]
     assert (steps[0], steps[-1]) == (0, 24)
     assert steps == sorted(steps)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="fork and SIGKILL")
-@pytest.mark.parametrize("point", range(len(POINTS)), ids=[f"{i}-{name}" for i, name in enumerate(POINTS)])
-def test_killed_at_each_point_of_a_checkpoint(tmp_path: Path, point: int) -> None:
-    store, said = in_processes(tmp_path, [["write", 13, point], ["none", 0, 0]], steps=18)
-    assert said == ["0 SIGKILL", "1 finished 18"]
-    run = Store(store).runs()[0].id
-    assert state_of(store, run) == at_once(tmp_path, steps=18)
-    assert Store(store).environments(run)[1][0] == (16 if POINTS[point] == "row" else 12)
+@unix
+def test_killed_at_each_point_of_a_checkpoint(tmp_path: Path, at_once: Any) -> None:
+    folders = [tmp_path / str(point) for point in range(len(POINTS))]
+    changes = {"steps": 18}
+    for folder in folders:
+        folder.mkdir()
+    ends = [[["write", 13, point], ["none", 0, 0]] for point in range(len(POINTS))]
+    said = in_processes(*((folder, end, changes) for folder, end in zip(folders, ends, strict=True)))
+    assert said == [["0 SIGKILL", "1 finished 18"]] * len(POINTS)
+    for folder, point in zip(folders, POINTS, strict=True):
+        store = Store(folder / "store")
+        run = store.runs()[0].id
+        assert state_of(store.root, run) == at_once(changes)
+        assert store.environments(run)[1][0] == (16 if point == "row" else 12)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="fork and SIGKILL")
+@unix
 def test_a_killed_run_counts_as_interrupted_and_only_one_process_may_go_on(tmp_path: Path) -> None:
-    store, _ = in_processes(tmp_path, [["kill", 9, 0]])
+    in_processes((tmp_path, [["kill", 9, 0]], {}))
+    store = tmp_path / "store"
     row = Store(store).runs()[0]
     assert (row.state, row.error) == ("interrupted", "")
     seen: list[str] = []
@@ -113,9 +116,8 @@ def test_a_killed_run_counts_as_interrupted_and_only_one_process_may_go_on(tmp_p
     assert finished == f"run {row.id}: expected an interrupted run, got one that has finished; try scellis runs"
 
 
-@pytest.mark.parametrize("word", ["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("step", [4, 10, STEPS - 2])
-def test_a_signal_finishes_the_step_and_saves(tmp_path: Path, word: str, step: int) -> None:
+@pytest.mark.parametrize(("word", "step"), [("SIGINT", 4), ("SIGTERM", 10), ("SIGINT", STEPS - 2)])
+def test_a_signal_finishes_the_step_and_saves(tmp_path: Path, word: str, step: int, at_once: Any) -> None:
     """Reports lag by two updates, so these signals come at an epoch's edge (6, 12) and at the last step."""
     store, events, changes = tmp_path / "store", list[Event](), {"checkpoint": {"every": STEPS}}
 
@@ -134,17 +136,17 @@ def test_a_signal_finishes_the_step_and_saves(tmp_path: Path, word: str, step: i
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
     api.resume(store=store, device="oracle", on_event=events.append)
-    assert state_of(store, row.id) == at_once(tmp_path, **changes)
+    assert state_of(store, row.id) == at_once(changes)
     assert [e.step for e in events if isinstance(e, StepDone)] == list(range(1, STEPS + 1))
     assert [e.step for e in events if isinstance(e, Validated)] == [6, 12, 18, 24, 30]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="fork and SIGTERM")
-def test_a_second_signal_acts_at_once(tmp_path: Path) -> None:
-    store, said = in_processes(tmp_path, [["SIGINT", 9, 1], ["SIGTERM", 10, 1], ["none", 0, 0]])
+@unix
+def test_a_second_signal_acts_at_once(tmp_path: Path, at_once: Any) -> None:
+    [said] = in_processes((tmp_path, [["SIGINT", 9, 1], ["SIGTERM", 10, 1], ["none", 0, 0]], {}))
     assert said == ["0 KeyboardInterrupt: ", "1 SIGTERM", f"2 finished {STEPS}"]
-    row = Store(store).runs()[0]
-    assert state_of(store, row.id) == at_once(tmp_path)
+    store = Store(tmp_path / "store")
+    assert state_of(store.root, store.runs()[0].id) == at_once()
 
 
 def test_an_interrupt_outside_the_signals_leaves_the_run_interrupted(tmp_path: Path) -> None:
@@ -154,7 +156,7 @@ def test_an_interrupt_outside_the_signals_leaves_the_run_interrupted(tmp_path: P
     assert (row.state, row.step, row.error) == ("interrupted", 5, "")
 
 
-def test_a_failed_run_carries_its_error_and_can_go_on(tmp_path: Path) -> None:
+def test_a_failed_run_carries_its_error_and_can_go_on(tmp_path: Path, at_once: Any) -> None:
     events: list[Event] = []
     fail = raiser(StepDone, 9, ValueError("callback broke"))
     with pytest.raises(ValueError, match="callback broke"):
@@ -165,7 +167,7 @@ def test_a_failed_run_carries_its_error_and_can_go_on(tmp_path: Path) -> None:
     hint = refusal(api.resume, store=tmp_path, device="oracle")
     assert hint == f"store {tmp_path}: expected an interrupted run, got none; try scellis resume {row.id}"
     api.resume(row.id, store=tmp_path, device="oracle")
-    assert state_of(tmp_path, row.id) == at_once(tmp_path)
+    assert state_of(tmp_path, row.id) == at_once()
     assert Store(tmp_path).find_run(row.id).error == ""
 
 
@@ -182,7 +184,7 @@ def test_what_breaks_while_a_run_fails_does_not_hide_why_it_failed(tmp_path: Pat
     assert Store(tmp_path).runs()[0].error == "ValueError: first"
 
 
-def test_a_damaged_checkpoint_is_refused_and_the_run_stays_as_it_was(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_refused_and_the_run_stays_as_it_was(tmp_path: Path, at_once: Any) -> None:
     fail = raiser(StepDone, 9, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         api.train(tiny(tmp_path), store=tmp_path, device="oracle", on_event=fail)
@@ -203,7 +205,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_run_stays_as_it_was(tmp_path: P
     assert Store(tmp_path).find_run(row.id).state == "interrupted"
     path.write_bytes(data)
     api.resume(row.id, store=tmp_path, device="oracle")
-    assert state_of(tmp_path, row.id) == at_once(tmp_path)
+    assert state_of(tmp_path, row.id) == at_once()
 
 
 def test_changed_data_is_refused(tmp_path: Path) -> None:
@@ -377,19 +379,8 @@ def test_moments_follow_names(tmp_path: Path) -> None:
 # -- steps without a finite gradient --------------------------------------------------------------------------
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of the 42 training examples holds an infinity, so one update of each epoch has no finite gradient.
-
-    Data blocks refuse it in a file; float64 has no number of f32 that overflows.
-    """
-    opening = session_module.open_data
-
-    def open_data(run: ResolvedRun) -> Dataset | None:
-        dataset = opening(run)
-        assert isinstance(dataset, ArraySet)
-        dataset.arrays["x"][dataset.rows["train"][7], 2] = np.inf
-        return dataset
-
-    monkeypatch.setattr(session_module, "open_data", open_data)
+    """One update of each epoch has no finite gradient."""
+    plant_infinity(monkeypatch)
 
 
 @pytest.mark.usefixtures("planted")

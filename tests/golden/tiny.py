@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from scellis_core.blocks import ArraySet, Dataset
+from scellis_core.model import ResolvedRun
 from scellis_core.record import Record
 from scellis_core.store import Store
+from scellis_core.train import session as session_module
 
+unix = pytest.mark.skipif(sys.platform == "win32", reason="fork and SIGKILL")
+CHILDREN = Path(__file__).with_name("run_children.py")
 STEPS = 30
 TEXT = """
 sml: 1
@@ -72,3 +81,28 @@ def state_of(store: Path, run: str) -> dict[str, Any]:
 def digest(tensors: dict[str, np.ndarray]) -> dict[str, str]:
     """A digest of each tensor's bytes."""
     return {name: hashlib.sha256(np.ascontiguousarray(a).tobytes()).hexdigest() for name, a in tensors.items()}
+
+
+def in_processes(*plans: tuple[Path, list[list[Any]], dict[str, Any]], device: str = "oracle") -> list[list[str]]:
+    """Runs in several processes that end as planned, in ``store`` of a folder; how each ended."""
+    made = [
+        {"folder": str(folder), "store": str(folder / "store"), "device": device, "changes": changes, "ends": ends}
+        for folder, ends, changes in plans
+    ]
+    done = subprocess.run([sys.executable, str(CHILDREN), json.dumps(made)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = iter(done.stdout.splitlines())
+    return [[next(said) for _ in ends] for _, ends, _ in plans]
+
+
+def plant_infinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make one of the 42 training examples hold an infinity, which data blocks refuse in a file."""
+    opening = session_module.open_data
+
+    def open_data(run: ResolvedRun) -> Dataset | None:
+        dataset = opening(run)
+        assert isinstance(dataset, ArraySet)
+        dataset.arrays["x"][dataset.rows["train"][7], 2] = np.inf
+        return dataset
+
+    monkeypatch.setattr(session_module, "open_data", open_data)
