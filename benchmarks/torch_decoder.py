@@ -31,7 +31,9 @@ class TorchPeer:
         dtype: of weights and activations; float32 where None.
     """
 
-    def __init__(self, config: Any, weights: dict[str, np.ndarray], session: Any, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self, config: Any, weights: dict[str, np.ndarray], session: Any, device: Any = None, dtype: Any = None
+    ) -> None:
         import torch
 
         self.torch, self.config, self.session = torch, config, session
@@ -39,7 +41,8 @@ class TorchPeer:
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
         self.w = {
-            n: torch.tensor(a, dtype=dtype or torch.float32, device=self.device, requires_grad=True) for n, a in weights.items()
+            n: torch.tensor(a, dtype=dtype or torch.float32, device=self.device, requires_grad=True)
+            for n, a in weights.items()
         }
         params = session.run.optimizer[1]
         self.optimizer = torch.optim.AdamW(

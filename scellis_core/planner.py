@@ -65,7 +65,9 @@ def plan(compiled: Compiled) -> Plan:
         sum(sizes.values()),
         sum(n for p, n in sizes.items() if compiled.params[p].trainable),
         {name: len(s.commands) for name, s in program.sequences.items()},
-        max((r.size for s in program.sequences.values() for c in s.commands for r in getattr(c, "binds", ())), default=0),
+        max(
+            (r.size for s in program.sequences.values() for c in s.commands for r in getattr(c, "binds", ())), default=0
+        ),
     )
 
 

@@ -19,7 +19,7 @@ from scellis_core.lower.program import Limits
 from scellis_core.model import ResolvedRun, resolve_run
 from scellis_core.record import Record
 from scellis_core.train.batching import Schedule, order
-from scellis_core.train.session import batches, learning_rate, open_data
+from scellis_core.train.session import batches, initial, learning_rate, open_data
 
 HOST = "scellis_tab"
 """The package that ships the browser host."""
@@ -100,7 +100,7 @@ def _weights(run: ResolvedRun, compiled: Compiled, path: Path) -> list[dict[str,
 
     table: list[dict[str, Any]] = []
     with path.open("wb") as file:
-        for name, array in compiled.initial(run.record.spec.seed).items():
+        for name, array in initial(compiled, run.record.spec.seed).items():
             if np.any(array):
                 raw = np.ascontiguousarray(array, np.float32).tobytes()
                 table.append({"name": name, "offset": file.tell(), "bytes": len(raw)})

@@ -25,9 +25,7 @@ def data_path(ctx: DataContext, path: str, kind: Literal["file", "folder"] = "fi
     if full.is_dir() if kind == "folder" else full.is_file():
         return full
     found = f"a {'folder' if full.is_dir() else 'file'}" if full.exists() else "nothing there"
-    raise DataError(
-        f"{ctx.where}.path", f"a {kind} at {full}", found, f"a path relative to {ctx.base}, or a full one"
-    )
+    raise DataError(f"{ctx.where}.path", f"a {kind} at {full}", found, f"a path relative to {ctx.base}, or a full one")
 
 
 def file_digest(path: Path) -> str:
@@ -61,9 +59,7 @@ def split_sizes(total: int, split: Mapping[str, float], where: str = "data.split
     return sizes
 
 
-def split_rows(
-    total: int, split: Mapping[str, float], seed: int, where: str = "data.split"
-) -> dict[str, np.ndarray]:
+def split_rows(total: int, split: Mapping[str, float], seed: int, where: str = "data.split") -> dict[str, np.ndarray]:
     """Examples of each split, ascending, drawn without replacement by the ``split`` stream of ``seed``.
 
     The draw depends on ``seed`` and ``total`` alone, so that a run's own seed never moves an example from one

@@ -189,7 +189,9 @@ class Compose:
     def __init__(self, graph: BlockGraph, path: str, where: str = "") -> None:
         self.graph, self.path, self._where = graph, path, where
 
-    def add(self, name: str, block_id: str, /, *inputs: Ref, params: Mapping[str, Any] | None = None, **ports: Any) -> Any:
+    def add(
+        self, name: str, block_id: str, /, *inputs: Ref, params: Mapping[str, Any] | None = None, **ports: Any
+    ) -> Any:
         """Add a block ``name`` here: positional refs go to its ports in order, keywords by port name.
 
         A variadic port takes all remaining positional refs, or a tuple by keyword. Returns its output ref(s).
@@ -207,7 +209,9 @@ class Compose:
                 elif rest:
                     given[port.name] = (rest.pop(0),)
         if rest:
-            raise ContractError(place(self._where, path, block.id), f"at most the ports of {block.id}", f"{len(inputs)} inputs")
+            raise ContractError(
+                place(self._where, path, block.id), f"at most the ports of {block.id}", f"{len(inputs)} inputs"
+            )
         for key, value in ports.items():
             if value is not None:
                 given[key] = tuple(value) if isinstance(value, (tuple, list)) else (value,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from scellis_core.autodiff import gradients
 from scellis_core.blocks import InputSpec, ParamInfo, Slot, match_path
@@ -18,10 +18,9 @@ from scellis_core.lower.layout import Slab, align, chunks, pack, place_chunks, p
 from scellis_core.lower.place import SlotPool, place_sequence
 from scellis_core.lower.program import ALIGN, Buffer, Limits, StepProgram
 from scellis_core.lower.wgsl import ScalarTable
-from scellis_core.model import Lowered, ResolvedRun, TensorMeta, initial_tensors, lower
+from scellis_core.model import Lowered, ResolvedRun, TensorMeta, lower
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+T = TypeVar("T")
 
 READBACKS = 3
 """Readbacks that may be under way at once; each has a staging buffer."""
@@ -58,23 +57,7 @@ class Compiled:
     slots: dict[str, Slot] = field(default_factory=dict[str, Slot])
     draws: int = 0
 
-    def initial(self, seed: int) -> dict[str, NDArray[Any]]:
-        """First value of every tensor that a run starts with: weights, statistics, optimizer state (f32).
-
-        Args:
-            seed: the record's.
-        """
-        import numpy as np
-
-        found = initial_tensors(self.params, self.states, seed)
-        for name, slot in self.slots.items():
-            if slot.init == "param":
-                found[name] = found[name.split(":", 2)[2]]
-            else:
-                found[name] = np.full(self.program.tensors[name].shape, slot.init, np.float32)
-        return found | self.pending(found)
-
-    def pending(self, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    def pending(self, tensors: Mapping[str, T]) -> dict[str, T]:
         """What else to write along with statistics: their next values, where the program trains."""
         return {NEXT + n: tensors[n] for n in self.states if n in tensors and NEXT + n in self.program.tensors}
 
@@ -302,5 +285,3 @@ def _forward_graph(low: Lowered) -> Graph:
             for key, value in sums.items():
                 graph.output(f"{metric}:{key}", value)
     return graph.prune()
-
-

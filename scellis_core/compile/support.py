@@ -15,7 +15,13 @@ def check_supported(run: ResolvedRun) -> None:
     spec, record = run.record.spec, run.record
     refusals = (
         (spec.precision.policy != "f32", "precision.policy", "f32", spec.precision.policy, "policy: f32"),
-        (spec.precision.loss_scaling != "none", "precision.loss_scaling", "none in f32", "loss scaling", "loss_scaling: none"),
+        (
+            spec.precision.loss_scaling != "none",
+            "precision.loss_scaling",
+            "none in f32",
+            "loss scaling",
+            "loss_scaling: none",
+        ),
         (bool(run.wrappers), "wrappers", "no wrappers", "wrappers", "leaving wrappers out"),
         (run.averaging is not None, "averaging", "no averaging", "averaging", "leaving averaging out"),
         (spec.remat.blocks != "none", "remat", "none", "rematerialisation", "remat: none"),

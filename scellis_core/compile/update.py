@@ -100,9 +100,7 @@ def build_apply(
     g.store("global:report", ops.concat([ops.reshape(entries[k], (1,)) for k in REPORT], axis=0))
     packed = g.state("global:report", Type("f32", (len(REPORT),)))
     g.output("report", packed)
-    report = {
-        k: ops.reshape(ops.slice(packed, starts=(i,), stops=(i + 1,)), ()) for i, k in enumerate(REPORT)
-    }
+    report = {k: ops.reshape(ops.slice(packed, starts=(i,), stops=(i + 1,)), ()) for i, k in enumerate(REPORT)}
     applied = ops.ne(report["ok"], 0.0)
     hyper = Hyper(
         plan.params,

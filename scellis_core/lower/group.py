@@ -20,7 +20,6 @@ from scellis_core.lower.fuse import Draft, Fuser, GroupKind, Level
 from scellis_core.lower.program import ALIGN, Limits
 from scellis_core.lower.views import Pattern, cols_of, rows_of
 
-
 SPLIT = "the kernel was split at the device's storage-buffer limit"
 
 

@@ -65,12 +65,19 @@ def chunks(slabs: Sequence[Slab], limits: Limits) -> list[Chunk]:
     """Split slabs at the binding cap, so that an update kernel binds each part at once."""
     cap = limits.max_storage_buffer_binding_size // ALIGN * ALIGN
     return [
-        Chunk(k, start, min(cap, slab.size - start)) for k, slab in enumerate(slabs) for start in range(0, slab.size, cap)
+        Chunk(k, start, min(cap, slab.size - start))
+        for k, slab in enumerate(slabs)
+        for start in range(0, slab.size, cap)
     ]
 
 
 def place_slabs(
-    program: StepProgram, kind: BufferKind, prefix: str, slabs: Sequence[Slab], types: Mapping[str, Type], tensor_prefix: str
+    program: StepProgram,
+    kind: BufferKind,
+    prefix: str,
+    slabs: Sequence[Slab],
+    types: Mapping[str, Type],
+    tensor_prefix: str,
 ) -> None:
     """Create one buffer a slab, ``<prefix>.<k>``, and name the tensors in them ``<tensor_prefix><name>``."""
     for k, slab in enumerate(slabs):

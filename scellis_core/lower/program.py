@@ -63,7 +63,8 @@ class Binding:
 @dataclass(frozen=True)
 class Kernel:
     """A compute pipeline as text. Binding numbers are positions in ``bindings``; the scalars block, where
-    ``uses_scalars``, is the uniform binding after the last of them."""
+    ``uses_scalars``, is the uniform binding after the last of them.
+    """
 
     name: str
     wgsl: str

@@ -50,7 +50,7 @@ class ScalarTable:
         return self.slots[name][1]
 
     def layout(self) -> dict[str, tuple[str, int]]:
-        """name -> (dtype, byte offset), as a step program states it."""
+        """Name -> (dtype, byte offset), as a step program states it."""
         return {name: (dtype, 4 * slot) for name, (dtype, slot) in self.slots.items()}
 
 
@@ -228,9 +228,7 @@ class Module:
             elem = mem.scalar_type if mem.vec == 1 else f"vec4<{mem.scalar_type}>"
             for w in range(mem.windows):
                 name = mem.name if mem.windows == 1 else f"{mem.name}_{w}"
-                lines.append(
-                    f"@group(0) @binding({len(bindings)}) var<storage, {mem.access}> {name}: array<{elem}>;"
-                )
+                lines.append(f"@group(0) @binding({len(bindings)}) var<storage, {mem.access}> {name}: array<{elem}>;")
                 bindings.append(Binding(name, elem, mem.access))
         if self.uses_scalars:
             lines.append(f"struct Scalars {{ v: array<vec4<u32>, {ScalarTable.CAPACITY // 4}> }}")
@@ -249,6 +247,4 @@ class Module:
         lines += [f"  {h}" for h in self.header]
         lines.append(body)
         lines.append("}")
-        return Kernel(
-            self.name, "\n".join(lines) + "\n", tuple(bindings), self.workgroup, self.uses_scalars
-        )
+        return Kernel(self.name, "\n".join(lines) + "\n", tuple(bindings), self.workgroup, self.uses_scalars)

@@ -10,7 +10,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -406,7 +406,8 @@ def export(run: str | None, out: str | Path, *, store: str | Path = ".scellis", 
         temporary.write_bytes(encode(tensors, metadata))
         temporary.replace(target)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise DataError(str(target), "a file that can be written", str(error)) from error
     return target
 

@@ -15,7 +15,7 @@ from scellis_core.catalog import Catalog
 from scellis_core.compile import Compiled, compile_run
 from scellis_core.errors import DataError, RecordError, nearest
 from scellis_core.lower.program import Limits
-from scellis_core.model import ResolvedRun, resolve_run
+from scellis_core.model import ResolvedRun, initial_tensors, resolve_run
 from scellis_core.record import Record
 from scellis_core.train.batching import Schedule, eval_sizes, indices, order
 from scellis_core.train.executors import Executor, OracleExecutor, Pending
@@ -46,7 +46,7 @@ class Session:
     # -- persistent tensors ---------------------------------------------------------------------------------
     def initialise(self) -> None:
         """Write initial parameters, statistics and optimizer state."""
-        for name, array in self.compiled.initial(self.record.spec.seed).items():
+        for name, array in initial(self.compiled, self.record.spec.seed).items():
             self.executor.write(name, array)
         scheduler = self.run.scheduler
         if scheduler is not None and scheduler[0].init_state is not None:
@@ -227,6 +227,22 @@ class Session:
     def close(self) -> None:
         """Free the device."""
         self.executor.close()
+
+
+def initial(compiled: Compiled, seed: int) -> dict[str, NDArray[Any]]:
+    """First value of every tensor that a run starts with: weights, statistics, optimizer state (f32), by name.
+
+    Args:
+        compiled: names and shapes.
+        seed: the record's.
+    """
+    found = initial_tensors(compiled.params, compiled.states, seed)
+    for name, slot in compiled.slots.items():
+        if slot.init == "param":
+            found[name] = found[name.split(":", 2)[2]]
+        else:
+            found[name] = np.full(compiled.program.tensors[name].shape, slot.init, np.float32)
+    return found | compiled.pending(found)
 
 
 def learning_rate(run: ResolvedRun, plan: Schedule, step: int, state: Mapping[str, float]) -> float:

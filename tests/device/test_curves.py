@@ -33,7 +33,9 @@ def golden() -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("tier", ["prod", "debug"])
-def test_the_decoder_follows_pytorch(tmp_path: Path, golden: dict[str, np.ndarray], tier: str, device_name: str) -> None:
+def test_the_decoder_follows_pytorch(
+    tmp_path: Path, golden: dict[str, np.ndarray], tier: str, device_name: str
+) -> None:
     record = curves.decoder(tmp_path).with_override("determinism_tier", tier)
     found = losses(record, device_name)
     np.testing.assert_allclose(found, golden["decoder_f32"], rtol=1e-4)

@@ -1,6 +1,6 @@
 """Write curves.npz: PyTorch's losses of the runs in curves.py, in float32 and in float64. Needs PyTorch.
 
-    python tests/golden/make_curves.py
+python tests/golden/make_curves.py
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def cnn_losses(dtype: torch.dtype) -> list[float]:
         for group in optimizer.param_groups:
             group["lr"] = 0.05 * 0.5 * (1.0 + math.cos(math.pi * step / total))
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(torch.tensor(batch["x"], dtype=dtype)), torch.tensor(batch["y"]).long())
+        loss = nn.functional.cross_entropy(
+            model(torch.tensor(batch["x"], dtype=dtype)), torch.tensor(batch["y"]).long()
+        )
         loss.backward()
         optimizer.step()
         losses.append(float(loss))

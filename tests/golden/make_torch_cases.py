@@ -24,9 +24,7 @@ def rand(rng: np.random.Generator, *shape: int) -> torch.Tensor:
     return torch.from_numpy(np.round(rng.normal(size=shape) * 256) / 256)
 
 
-def record(
-    case: str, inputs: dict[str, torch.Tensor], y: torch.Tensor, grads: tuple[str, ...], **outs
-) -> None:
+def record(case: str, inputs: dict[str, torch.Tensor], y: torch.Tensor, grads: tuple[str, ...], **outs) -> None:
     """Store inputs, the output, and the gradients of ``sum(y * seed)``."""
     seed = torch.ones_like(y)
     if y.ndim:
@@ -121,9 +119,7 @@ def images(rng: np.random.Generator) -> None:
     ):
         x, w, b = leaf(rand(rng, *shape)), leaf(rand(rng, *w_shape)), leaf(rand(rng, w_shape[0]))
         record(name, {"x": x, "weight": w, "bias": b}, F.conv2d(x, w, b, **options), ("x", "weight", "bias"))
-    x = leaf(
-        torch.round(rand(rng, 2, 3, 7, 6) * 2) / 2
-    )  # with many equal values, to see who gets the gradient
+    x = leaf(torch.round(rand(rng, 2, 3, 7, 6) * 2) / 2)  # with many equal values, to see who gets the gradient
     record("max_pool", {"x": x}, F.max_pool2d(x, 2), ("x",))
     record("max_pool_padded", {"x": x}, F.max_pool2d(x, (3, 2), (2, 1), (1, 1)), ("x",))
     record("avg_pool", {"x": x}, F.avg_pool2d(x, 3, 2, 1), ("x",))

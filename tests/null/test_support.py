@@ -19,7 +19,11 @@ TEXT = (Path(__file__).parents[2] / "examples" / "digits.sml").read_text(encodin
 @pytest.mark.parametrize(
     ("key", "value", "text"),
     [
-        ("precision", {"policy": "mixed_f16"}, "precision.policy: expected f32 (this version does no other), got mixed_f16"),
+        (
+            "precision",
+            {"policy": "mixed_f16"},
+            "precision.policy: expected f32 (this version does no other), got mixed_f16",
+        ),
         ("remat", {"blocks": ["hidden.*"]}, "remat: expected none (this version does no other), got rematerialisation"),
         ("optimizer.groups", [{"match": "*.bias", "weight_decay": 0.0}], None),
         ("freeze", ["hidden.0.*"], None),

@@ -101,9 +101,7 @@ def _gradients(ctx: Context, total: Value, loads: Mapping[str, Value]) -> dict[s
     return {f"grad:{n}": gradient for n, gradient in reached.items() if gradient is not None}
 
 
-def run_loss(
-    fn: Callable[..., LossTerm], params: Any, output: Array, target: Array
-) -> tuple[float, float, Array]:
+def run_loss(fn: Callable[..., LossTerm], params: Any, output: Array, target: Array) -> tuple[float, float, Array]:
     """Total, weight, and the gradient of the total in the output."""
     ctx = context(batch=len(output))
     loads = {"output": load(ctx.graph, "output", output), "target": load(ctx.graph, "target", target)}

@@ -101,9 +101,7 @@ def test_batch_norm_at_evaluation(name: str) -> None:
 
 
 def test_batch_norm_of_one_value() -> None:
-    with pytest.raises(
-        RecordError, match=r"run.sml:3:3 block: expected more than one value a channel in training"
-    ):
+    with pytest.raises(RecordError, match=r"run.sml:3:3 block: expected more than one value a channel in training"):
         run_layer(BATCH_NORM, {}, {"x": np.zeros((1, 3))})
 
 
@@ -169,9 +167,7 @@ SHAPES = (
 
 
 @pytest.mark.parametrize(("layer", "params", "shape", "expected"), SHAPES)
-def test_reshaping(
-    layer: Layer, params: dict[str, Any], shape: tuple[int, ...], expected: tuple[int, ...]
-) -> None:
+def test_reshaping(layer: Layer, params: dict[str, Any], shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
     x = np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
     y, grads, _ = run_layer(layer, params, {"x": x}, seed=x.reshape(expected))
     close(y, x.reshape(expected))
@@ -305,9 +301,7 @@ def test_mse_against_pytorch() -> None:
     total, weight, grad = run_loss(mse_loss.mse, mse_loss.MseParams(), arrays["x"], arrays["target"])
     close(total / weight, arrays["out:y"])
     close(grad / weight, arrays["grad:x"])
-    with pytest.raises(
-        RecordError, match=r"expected a target of the output's type, f32\[4, 1\], got f32\[4\]"
-    ):
+    with pytest.raises(RecordError, match=r"expected a target of the output's type, f32\[4, 1\], got f32\[4\]"):
         run_loss(mse_loss.mse, mse_loss.MseParams(), np.zeros((4, 1)), np.zeros(4))
 
 
@@ -342,9 +336,7 @@ def test_metrics() -> None:
 
 
 # -- optimizers, clipping, schedules -------------------------------------------------------------------------
-def step(
-    block: Optimizer, params: Any, p: Any, g: Any, slots: dict[str, Any], t: int
-) -> tuple[Any, dict[str, Any]]:
+def step(block: Optimizer, params: Any, p: Any, g: Any, slots: dict[str, Any], t: int) -> tuple[Any, dict[str, Any]]:
     """One update on the oracle."""
     ctx = context()
     graph = ctx.graph
@@ -380,9 +372,7 @@ def test_optimizer_against_pytorch(name: str) -> None:
         for t in range(1, 21):
             p, slots = step(block, params, p, arrays[f"g_{tensor}"][t - 1], slots, t)
             if t in (1, 2, 20):
-                np.testing.assert_allclose(
-                    p, arrays[f"{name}/{tensor}/{t}"], rtol=1e-9, err_msg=f"{tensor} {t}"
-                )
+                np.testing.assert_allclose(p, arrays[f"{name}/{tensor}/{t}"], rtol=1e-9, err_msg=f"{tensor} {t}")
 
 
 @pytest.mark.parametrize("block", [sgd.SGD, adam.ADAM, adamw.ADAMW])

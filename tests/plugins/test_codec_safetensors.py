@@ -165,23 +165,17 @@ def test_shards(tmp_path: Path) -> None:
     index = tmp_path / "model.safetensors.index.json"
     table = {"a": "one.safetensors", "b": "two.safetensors"}
     index.write_text(json.dumps({"weight_map": table}))
-    with pytest.raises(
-        DataError, match=r"expected shard two.safetensors beside the index, got nothing there"
-    ):
+    with pytest.raises(DataError, match=r"expected shard two.safetensors beside the index, got nothing there"):
         read(index, NONE)
     save_file({"c": np.ones(2, np.float32)}, tmp_path / "two.safetensors")
-    with pytest.raises(
-        DataError, match=r"two.safetensors: expected tensor 'b', as model.safetensors.index.json says"
-    ):
+    with pytest.raises(DataError, match=r"two.safetensors: expected tensor 'b', as model.safetensors.index.json says"):
         read(index, NONE)
     save_file({"b": np.full(2, 3, np.float32)}, tmp_path / "two.safetensors")
     found = read(index, NONE).tensors
     assert sorted(found) == ["a", "b"]
     np.testing.assert_array_equal(found["a"], [1, 1])
     index.write_text(json.dumps({"weight_map": {"a": "../one.safetensors"}}))
-    with pytest.raises(
-        DataError, match=r"expected a file name in the index's own folder, got '../one.safetensors'"
-    ):
+    with pytest.raises(DataError, match=r"expected a file name in the index's own folder, got '../one.safetensors'"):
         read(index, NONE)
 
 

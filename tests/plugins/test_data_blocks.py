@@ -102,8 +102,7 @@ def test_text_characters(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         data.encode("abz")
     assert str(error.value) == (
-        "data: text position 2: expected one of the 3 characters of the training text, got 'z'; "
-        "try tokens: byte"
+        "data: text position 2: expected one of the 3 characters of the training text, got 'z'; try tokens: byte"
     )
 
 
@@ -120,13 +119,10 @@ def test_text_errors(tmp_path: Path) -> None:
     wrong = "0" * 64
     with pytest.raises(DataError) as error:
         text.open(text.TextParams(path="t.txt", sha256=wrong, context=4), ctx)
-    assert (
-        f"data.sha256: expected {wrong} for {path}, got {hashlib.sha256(path.read_bytes()).hexdigest()}"
-        in str(error.value)
+    assert f"data.sha256: expected {wrong} for {path}, got {hashlib.sha256(path.read_bytes()).hexdigest()}" in str(
+        error.value
     )
-    with pytest.raises(
-        DataError, match=r"t.txt:2: expected UTF-8 text, got byte 0xff at 8; try tokens: byte"
-    ):
+    with pytest.raises(DataError, match=r"t.txt:2: expected UTF-8 text, got byte 0xff at 8; try tokens: byte"):
         text.describe(text.TextParams(path="t.txt", tokens="char", context=4), ctx)
     with pytest.raises(DataError, match=r"expected more than context = 64 tokens in val, got 11 of 109"):
         text.describe(text.TextParams(path="t.txt"), ctx)
@@ -150,9 +146,7 @@ def test_csv_classes(tmp_path: Path) -> None:
 
 
 def test_csv_numbers(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text(
-        "\ufeffa;y\n" + "".join(f"{i};{i / 2}\n" for i in range(10)), encoding="utf-8"
-    )
+    (tmp_path / "t.csv").write_text("\ufeffa;y\n" + "".join(f"{i};{i / 2}\n" for i in range(10)), encoding="utf-8")
     params = csv.CsvParams(path="t.csv", target="y", task="regression", delimiter=";", split={"val": 0.5})
     data = same_spec(csv.CSV, params, DataContext(tmp_path))
     assert data.spec.targets["y"] == InputSpec((1,))
@@ -262,9 +256,7 @@ def test_image_folder(tmp_path: Path) -> None:
     assert data.spec.inputs["x"] == InputSpec((3, 2, 3))
     np.testing.assert_array_equal(data.arrays["y"], [0] * 4 + [1] * 4)
     np.testing.assert_allclose(data.arrays["x"][7, :, 0, 0], [1.0, 0.0, 0.6], atol=1e-6)
-    grey = image_folder.open(
-        image_folder.ImageFolderParams(path=".", size=2, mode="grayscale"), DataContext(tmp_path)
-    )
+    grey = image_folder.open(image_folder.ImageFolderParams(path=".", size=2, mode="grayscale"), DataContext(tmp_path))
     assert grey.spec.inputs["x"] == InputSpec((1, 2, 2))
     assert grey.digest == data.digest
 

@@ -77,16 +77,12 @@ def test_model_against_pytorch(catalog: Catalog, tmp_path: Path, name: str) -> N
     low = lower(resolve(catalog, tmp_path, **keys), len(case["x"]), "train")
     weights = {k: v for k, v in case.items() if ":" not in k and k not in ("x", "y")}
     assert set(low.params) == set(weights)
-    states = {
-        k: np.array(v) for k, v in initial_tensors(low.params, low.states, 0).items() if k in low.states
-    }
+    states = {k: np.array(v) for k, v in initial_tensors(low.params, low.states, 0).items() if k in low.states}
     found = loss_and_gradients(low, {**weights, **states}, {"x": case["x"], "y": case["y"]})
     for key in ("y", "logits"):
         np.testing.assert_allclose(found[key], case[f"out:{key}"], rtol=1e-9)
     for path in weights:
-        np.testing.assert_allclose(
-            found[f"grad:{path}"], case[f"grad:{path}"], rtol=1e-8, atol=1e-12, err_msg=path
-        )
+        np.testing.assert_allclose(found[f"grad:{path}"], case[f"grad:{path}"], rtol=1e-8, atol=1e-12, err_msg=path)
 
 
 def test_decoder_has_the_size_of_gpt2(catalog: Catalog) -> None:
@@ -150,9 +146,7 @@ def test_attention_from_a_graph_with_source_and_mask(catalog: Catalog) -> None:
     )
     y = oracle.evaluate(low.graph, {"x": x, "s": s, "m": m}, dict(tensors), {})["logits"]
     s[0, 2:] = 100.0  # hidden, so without effect
-    np.testing.assert_array_equal(
-        oracle.evaluate(low.graph, {"x": x, "s": s, "m": m}, dict(tensors), {})["logits"], y
-    )
+    np.testing.assert_array_equal(oracle.evaluate(low.graph, {"x": x, "s": s, "m": m}, dict(tensors), {})["logits"], y)
     p = {k: v for k, v in tensors.items() if k.startswith("h.")}
     q, k, v = (
         (t @ p[f"h.{n}.weight"].T + p[f"h.{n}.bias"]).reshape(2, -1, 2, 2).transpose(0, 2, 1, 3)

@@ -62,7 +62,11 @@ def test_it_is_listed() -> None:
 
 @pytest.mark.parametrize(
     "extra",
-    ["", "augment: [{ block_id: augment/toy_noise, width: 0.05 }]", 'peft: [{ block_id: training/peft/toy_lora, targets: "a" }]'],
+    [
+        "",
+        "augment: [{ block_id: augment/toy_noise, width: 0.05 }]",
+        'peft: [{ block_id: training/peft/toy_lora, targets: "a" }]',
+    ],
 )
 def test_it_trains_on_the_device_as_on_the_oracle(folder: Path, extra: str) -> None:
     import scellis

@@ -55,9 +55,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
     try:
         header = json.loads(raw, object_pairs_hook=lambda pairs: _unique(path, pairs))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise DataError(
-            f"{path} header", "JSON", str(error), "downloading or exporting the file again"
-        ) from error
+        raise DataError(f"{path} header", "JSON", str(error), "downloading or exporting the file again") from error
     if not isinstance(header, dict):
         raise DataError(f"{path} header", "a mapping from names to tensors", type(header).__name__)
     return cast("dict[str, Any]", header), 8 + length
@@ -100,15 +98,11 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[str, tuple[int, ...], int
     if not isinstance(dtype, str) or shape is None or offsets is None or len(offsets) != 2:
         raise DataError(where, "dtype, shape and two data_offsets", json.dumps(entry)[:120])
     if dtype not in ITEM:
-        raise DataError(
-            where, f"one of the dtypes {', '.join(ITEM)}", dtype, "converting the file to F32 or F16"
-        )
+        raise DataError(where, f"one of the dtypes {', '.join(ITEM)}", dtype, "converting the file to F32 or F16")
     begin, end = offsets
     needed = math.prod(shape) * ITEM[dtype][1]
     if end - begin != needed:
-        raise DataError(
-            where, f"{needed} bytes for {dtype} {shape}", f"offsets {begin} to {end}, {end - begin} bytes"
-        )
+        raise DataError(where, f"{needed} bytes for {dtype} {shape}", f"offsets {begin} to {end}, {end - begin} bytes")
     return dtype, tuple(shape), begin, end
 
 
@@ -135,13 +129,9 @@ def _entries(path: Path) -> tuple[dict[str, tuple[str, tuple[int, ...], int, int
                 "downloading or exporting the file again: it is cut off",
             )
         if begin < position:
-            raise DataError(
-                where, f"data from byte {position} on, after {before!r}", f"from {begin}: they overlap"
-            )
+            raise DataError(where, f"data from byte {position} on, after {before!r}", f"from {begin}: they overlap")
         if begin > position:
-            raise DataError(
-                where, f"data from byte {position} on", f"from {begin}: a gap of {begin - position} bytes"
-            )
+            raise DataError(where, f"data from byte {position} on", f"from {begin}: a gap of {begin - position} bytes")
         position, before = end, name
     if position != room:
         raise DataError(str(path), f"{start + position} bytes, as the header says", f"{start + room} bytes")
@@ -196,9 +186,7 @@ def _read_index(path: Path) -> dict[str, list[str]]:
     shards: dict[str, list[str]] = {}
     for name, file in table.items():
         if Path(file).name != file or file in ("", ".", ".."):
-            raise DataError(
-                f"{path} weight_map {name!r}", "a file name in the index's own folder", repr(file)
-            )
+            raise DataError(f"{path} weight_map {name!r}", "a file name in the index's own folder", repr(file))
         shards.setdefault(file, []).append(name)
     return shards
 
@@ -232,9 +220,7 @@ def read(path: Path, params: SafetensorsParams) -> Imported:
     for file, names in _read_index(path).items():
         shard = path.parent / file
         if not shard.is_file():
-            raise DataError(
-                str(path), f"shard {file} beside the index", "nothing there", f"downloading {file}"
-            )
+            raise DataError(str(path), f"shard {file} beside the index", "nothing there", f"downloading {file}")
         found, extra, remarks = _read_file(shard)
         for name in names:
             if name not in found:
@@ -264,9 +250,7 @@ def write(path: Path, tensors: Mapping[str, Any], metadata: Mapping[str, str]) -
     for name, value in tensors.items():
         array = np.asarray(value)
         if array.dtype not in names:
-            raise DataError(
-                f"{path} tensor {name!r}", f"one of {', '.join(map(str, names))}", str(array.dtype)
-            )
+            raise DataError(f"{path} tensor {name!r}", f"one of {', '.join(map(str, names))}", str(array.dtype))
         # ascontiguousarray makes a scalar one-dimensional.
         arrays[name] = np.ascontiguousarray(array).reshape(array.shape)
     raw = save(arrays, metadata=dict(metadata) or None)

@@ -91,9 +91,7 @@ def _stream(path: Path, name: str, where: str) -> tuple[IO[bytes], str]:
         raise DataError(str(path), "an .npz archive", "a file that is none", "numpy.savez") from error
     names = [n.removesuffix(".npy") for n in archive.namelist()]
     if name not in names:
-        raise DataError(
-            where, f"an array named {name!r} in {path}", f"{len(names)} others", nearest(name, names)
-        )
+        raise DataError(where, f"an array named {name!r} in {path}", f"{len(names)} others", nearest(name, names))
     return archive.open(f"{name}.npy"), f"{path}:{name}"
 
 
@@ -112,9 +110,7 @@ def _each(params: ArraysParams, ctx: DataContext, read: Callable[[IO[bytes], str
 def _dtype(header: _Header, wanted: Dtype, where: str) -> str:
     kind = header.dtype.lstrip("<>|=")[:1]
     if kind not in "fiub" or not kind:
-        raise DataError(
-            where, "numbers (float, integer or boolean)", f"dtype {header.dtype}", "another array"
-        )
+        raise DataError(where, "numbers (float, integer or boolean)", f"dtype {header.dtype}", "another array")
     natural = "f32" if kind == "f" else "i32"
     if wanted == "i32" and natural == "f32":
         raise DataError(where, "integers for i32", f"dtype {header.dtype}", "dtype f32")
@@ -179,9 +175,7 @@ def _convert(array: np.ndarray, spec: InputSpec, where: str) -> np.ndarray:
         out = array.astype(np.int32)
     if bad.any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise DataError(
-            f"{where}{list(at)}", expected, str(array[at]), "another array, or removing the example"
-        )
+        raise DataError(f"{where}{list(at)}", expected, str(array[at]), "another array, or removing the example")
     return np.ascontiguousarray(out)
 
 

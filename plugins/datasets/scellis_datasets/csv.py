@@ -33,9 +33,7 @@ class CsvParams(BlockParams):
     task: Literal["classification", "regression"] = field(help="target: a class by name, or a number")
     ignore: tuple[str, ...] = field((), help="columns that are left out")
     delimiter: str = field(",", min_length=1, max_length=1, help="what stands between two values")
-    normalise: bool = field(
-        False, help="shift and scale features to mean 0 and deviation 1 of the train split"
-    )
+    normalise: bool = field(False, help="shift and scale features to mean 0 and deviation 1 of the train split")
     split: dict[str, float] = field({"val": 0.2}, help="share of the rows in each split but train")
     split_seed: int = field(0, ge=0, help="another seed gives another split")
 
@@ -99,9 +97,7 @@ def _read(params: CsvParams, ctx: DataContext) -> _Table:
                 rows.append([_number(row[i], where, header[i]) for i in features])
                 value = row[target].strip()
                 if not value:
-                    raise DataError(
-                        where, f"a value in target column {params.target!r}", "nothing", "removing the row"
-                    )
+                    raise DataError(where, f"a value in target column {params.target!r}", "nothing", "removing the row")
                 targets.append((value, reader.line_num))
         except csv.Error as error:
             raise DataError(f"{path}:{reader.line_num}", "CSV", str(error), "another delimiter") from error

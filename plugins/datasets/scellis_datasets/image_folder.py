@@ -30,9 +30,7 @@ SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 class ImageFolderParams(BlockParams):
     """Parameters of ``data/image_folder``."""
 
-    path: str = field(
-        help="a folder that holds one folder of images a class; relative to the record's folder"
-    )
+    path: str = field(help="a folder that holds one folder of images a class; relative to the record's folder")
     size: int | tuple[int, int] = field(unit="elements", help="height and width that images are resized to")
     mode: Literal["grayscale", "rgb"] = field("rgb", help="one channel or three")
     split: dict[str, float] = field({"val": 0.2}, help="share of the images in each split but train")
@@ -120,9 +118,7 @@ def open(params: ImageFolderParams, ctx: DataContext) -> ArraySet:
                 picture = image.convert("L" if params.mode == "grayscale" else "RGB")
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise DataError(str(path), "an image", str(error), "removing or replacing the file") from error
-        pixels = (
-            np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR), dtype=np.float32) / 255.0
-        )
+        pixels = np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR), dtype=np.float32) / 255.0
         x[i] = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     rows = split_rows(len(images), params.split, params.split_seed, f"{ctx.where}.split")
     return ArraySet(spec, digest.hexdigest(), {"x": x, "y": y}, rows)

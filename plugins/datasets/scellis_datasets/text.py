@@ -34,12 +34,8 @@ class TextParams(BlockParams):
         "byte", help="byte: ids 0 to 255; char: one id for each distinct character of a UTF-8 file, in order"
     )
     context: int = field(64, gt=0, unit="tokens", help="length of a window")
-    stride: int | None = field(
-        None, gt=0, unit="tokens", help="distance between windows; context where left out"
-    )
-    split: dict[str, float] = field(
-        {"val": 0.1}, help="share of the text in each split but train, from its end"
-    )
+    stride: int | None = field(None, gt=0, unit="tokens", help="distance between windows; context where left out")
+    split: dict[str, float] = field({"val": 0.1}, help="share of the text in each split but train, from its end")
 
     def problem(self) -> str | None:
         """Shares must leave something for training."""
@@ -103,9 +99,7 @@ class TextSet:
         size = 256 if self.alphabet is None else len(self.alphabet)
         for position, i in enumerate(ids):
             if not 0 <= i < size:
-                raise DataError(
-                    f"{self.where}: id position {position}", f"an id from 0 to {size - 1}", str(i)
-                )
+                raise DataError(f"{self.where}: id position {position}", f"an id from 0 to {size - 1}", str(i))
         if self.alphabet is None:
             return bytes(ids).decode(errors="replace")
         return "".join(self.alphabet[i] for i in ids)
@@ -188,9 +182,7 @@ def open(params: TextParams, ctx: DataContext) -> TextSet:
     path = data_path(ctx, params.path)
     digest = file_digest(path)
     if params.sha256 is not None and params.sha256 != digest:
-        raise DataError(
-            f"{ctx.where}.sha256", f"{params.sha256} for {path}", digest, "the file that the record means"
-        )
+        raise DataError(f"{ctx.where}.sha256", f"{params.sha256} for {path}", digest, "the file that the record means")
     alphabet = None
     if params.tokens == "byte":
         tokens = np.frombuffer(path.read_bytes(), dtype=np.uint8)
@@ -213,8 +205,7 @@ TEXT = Data(
     title="Text",
     summary="Windows of a text file by bytes or characters; the target is the next token.",
     params=TextParams,
-    source="Karpathy, char-rnn, 2015, https://github.com/karpathy/char-rnn (windows of a text, next "
-    "character)",
+    source="Karpathy, char-rnn, 2015, https://github.com/karpathy/char-rnn (windows of a text, next character)",
     deviation="each window is an example of its own: no state passes from one to the next",
     describe=describe,
     open=open,

@@ -25,9 +25,7 @@ def lower(ctx: LowerContext, params: AddParams, x: tuple[Value, ...]) -> Value:
     total = x[0]
     for value in x[1:]:
         if value.type != x[0].type:
-            ctx.fail(
-                f"inputs of one type, {x[0].type}", str(value.type), "layer/reshape or layer/linear before it"
-            )
+            ctx.fail(f"inputs of one type, {x[0].type}", str(value.type), "layer/reshape or layer/linear before it")
         total = total + value
     return total
 

@@ -23,9 +23,7 @@ def _split(x: Value, heads: int) -> Value:
     return ops.permute(ops.reshape(x, (batch, tokens, heads, width // heads)), (0, 2, 1, 3))
 
 
-def lower(
-    ctx: LowerContext, params: AttentionParams, q: Value, k: Value, v: Value, mask: Value | None = None
-) -> Value:
+def lower(ctx: LowerContext, params: AttentionParams, q: Value, k: Value, v: Value, mask: Value | None = None) -> Value:
     """``y = softmax(q k^T / sqrt(width of a head)) v`` for each head.
 
     Args:
@@ -41,9 +39,7 @@ def lower(
         f32[batch, queries, width].
     """
     if q.ndim != 3 or k.ndim != 3 or k.shape != v.shape or q.shape[::2] != k.shape[::2]:
-        ctx.fail(
-            "q [batch, queries, width], k and v [batch, keys, width]", f"q {q.type}, k {k.type}, v {v.type}"
-        )
+        ctx.fail("q [batch, queries, width], k and v [batch, keys, width]", f"q {q.type}, k {k.type}, v {v.type}")
     batch, queries, width = q.shape
     keys = k.shape[1]
     if width % params.heads:

@@ -9,12 +9,8 @@ class AvgPool2dParams(BlockParams):
     """Parameters of ``layer/avg_pool2d``; a pair is (height, width)."""
 
     window: int | tuple[int, int] = field(2, unit="elements", help="size of the window")
-    stride: int | tuple[int, int] | None = field(
-        None, unit="elements", help="step; the window where left out"
-    )
-    padding: int | tuple[int, int] = field(
-        0, unit="elements", help="border of zeros; at most half the window"
-    )
+    stride: int | tuple[int, int] | None = field(None, unit="elements", help="step; the window where left out")
+    padding: int | tuple[int, int] = field(0, unit="elements", help="border of zeros; at most half the window")
     count_include_pad: bool = field(True, help="divide by the whole window, padding counted")
 
     def problem(self) -> str | None:
@@ -54,9 +50,7 @@ def lower(ctx: LowerContext, params: AvgPool2dParams, x: Value) -> Value:
             "a smaller window, or fewer stages",
         )
     padding = (rows, rows, columns, columns)
-    return ops.avg_pool2d(
-        x, window=window, stride=stride, padding=padding, count_include_pad=params.count_include_pad
-    )
+    return ops.avg_pool2d(x, window=window, stride=stride, padding=padding, count_include_pad=params.count_include_pad)
 
 
 AVG_POOL2D = Layer(

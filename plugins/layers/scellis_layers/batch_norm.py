@@ -67,7 +67,6 @@ BATCH_NORM = Layer(
     params=BatchNormParams,
     source="Ioffe and Szegedy, Batch Normalization, 2015, algorithm 1, https://arxiv.org/abs/1502.03167; "
     "running statistics as torch.nn.BatchNorm2d (momentum is the new batch's share, unbiased variance)",
-    deviation="running statistics are exponential, as PyTorch's; the paper averages over a pass after "
-    "training",
+    deviation="running statistics are exponential, as PyTorch's; the paper averages over a pass after training",
     lower=lower,
 )

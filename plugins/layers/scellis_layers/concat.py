@@ -8,9 +8,7 @@ from scellis_core.plugin import BlockParams, Layer, LowerContext, Port, Value, f
 class ConcatParams(BlockParams):
     """Parameters of ``layer/concat``."""
 
-    axis: int = field(
-        -1, help="axis along which inputs are joined, the batch being axis 0; negative from the end"
-    )
+    axis: int = field(-1, help="axis along which inputs are joined, the batch being axis 0; negative from the end")
 
 
 def lower(ctx: LowerContext, params: ConcatParams, x: tuple[Value, ...]) -> Value:

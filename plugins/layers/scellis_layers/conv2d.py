@@ -34,9 +34,7 @@ class Conv2dParams(BlockParams):
                 return "padding same needs stride 1"
         elif min(_pair(self.padding)) < 0:
             return f"padding must be 0 or greater, not {self.padding}"
-        return (
-            f"groups {self.groups} must divide filters {self.filters}" if self.filters % self.groups else None
-        )
+        return f"groups {self.groups} must divide filters {self.filters}" if self.filters % self.groups else None
 
 
 def _pair(size: int | tuple[int, int]) -> tuple[int, int]:

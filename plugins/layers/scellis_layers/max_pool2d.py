@@ -9,9 +9,7 @@ class MaxPool2dParams(BlockParams):
     """Parameters of ``layer/max_pool2d``; a pair is (height, width)."""
 
     window: int | tuple[int, int] = field(2, unit="elements", help="size of the window")
-    stride: int | tuple[int, int] | None = field(
-        None, unit="elements", help="step; the window where left out"
-    )
+    stride: int | tuple[int, int] | None = field(None, unit="elements", help="step; the window where left out")
     padding: int | tuple[int, int] = field(
         0, unit="elements", help="border that never is the maximum; at most half the window"
     )

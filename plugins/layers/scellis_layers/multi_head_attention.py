@@ -17,9 +17,7 @@ class MultiHeadAttentionParams(BlockParams):
     bias: bool = field(True, help="add learned biases in the four linear layers")
     init: Literal["fan_in", "he", "normal", "zeros"] = field("fan_in", help="as in layer/linear")
     init_std: float = field(0.02, ge=0.0, help="standard deviation where init is normal")
-    out_init_std: float | None = field(
-        None, ge=0.0, help="the same for the output layer; init_std where left out"
-    )
+    out_init_std: float | None = field(None, ge=0.0, help="the same for the output layer; init_std where left out")
 
     def problem(self) -> str | None:
         """Heads must divide the width."""

@@ -36,8 +36,7 @@ RMS_NORM = Layer(
     title="RMS normalisation",
     summary="Divides the last dimension by its root mean square, then scales.",
     params=RmsNormParams,
-    source="Zhang and Sennrich, Root Mean Square Layer Normalization, 2019, eq. 4, "
-    "https://arxiv.org/abs/1910.07467",
+    source="Zhang and Sennrich, Root Mean Square Layer Normalization, 2019, eq. 4, https://arxiv.org/abs/1910.07467",
     deviation="eps is added inside the root (as torch.nn.RMSNorm and Llama); the paper has none",
     lower=lower,
 )

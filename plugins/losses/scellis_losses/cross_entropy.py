@@ -10,9 +10,7 @@ from scellis_core.plugin import BlockParams, Loss, LossTerm, LowerContext, Value
 class CrossEntropyParams(BlockParams):
     """Parameters of ``training/loss/cross_entropy``."""
 
-    label_smoothing: float = field(
-        0.0, ge=0.0, le=1.0, help="share of the target spread evenly over all classes"
-    )
+    label_smoothing: float = field(0.0, ge=0.0, le=1.0, help="share of the target spread evenly over all classes")
     class_weights: tuple[float, ...] | None = field(
         None, max_length=4096, help="one factor a class; even where left out"
     )
@@ -57,9 +55,7 @@ def cross_entropy(ctx: LowerContext, params: CrossEntropyParams, output: Value, 
             f"output {output.type}, target {target.type}",
         )
     if target.dtype not in ("i32", "u32"):
-        ctx.fail(
-            "class indices of dtype i32", str(target.type), "training/loss/mse for targets that are numbers"
-        )
+        ctx.fail("class indices of dtype i32", str(target.type), "training/loss/mse for targets that are numbers")
     axis, classes = output.ndim - 1, output.shape[-1]
     weights = params.class_weights
     if weights is not None and len(weights) != classes:
@@ -91,8 +87,7 @@ def cross_entropy(ctx: LowerContext, params: CrossEntropyParams, output: Value, 
 CROSS_ENTROPY = Loss(
     id="training/loss/cross_entropy@1",
     title="Cross-entropy",
-    summary="Negative log-likelihood of class indices under a softmax, with smoothing, weights and an "
-    "ignored index.",
+    summary="Negative log-likelihood of class indices under a softmax, with smoothing, weights and an ignored index.",
     params=CrossEntropyParams,
     source="Szegedy, Vanhoucke, Ioffe, Shlens and Wojna, Rethinking the Inception Architecture, 2016, "
     "section 7, https://arxiv.org/abs/1512.00567; reduction as torch.nn.CrossEntropyLoss",

@@ -42,8 +42,7 @@ ACCURACY = Metric(
     title="Accuracy",
     summary="Share of examples (or tokens) whose largest output is the right class.",
     params=AccuracyParams,
-    source="scikit-learn, accuracy_score, "
-    "https://scikit-learn.org/stable/modules/model_evaluation.html#accuracy-score",
+    source="scikit-learn, accuracy_score, https://scikit-learn.org/stable/modules/model_evaluation.html#accuracy-score",
     fn=accuracy,
     finalize="ratio",
     higher_is_better=True,

@@ -22,9 +22,7 @@ def mse(ctx: LowerContext, params: MseParams, output: Value, target: Value) -> d
         ``total`` and ``weight`` (elements), f32[].
     """
     if output.type != target.type:
-        ctx.fail(
-            f"a target of the output's type, {output.type}", str(target.type), "metric/accuracy for classes"
-        )
+        ctx.fail(f"a target of the output's type, {output.type}", str(target.type), "metric/accuracy for classes")
     total = ops.reduce_sum(ops.square(output - target))
     return {"total": total, "weight": ctx.graph.const(float(output.type.numel))}
 

@@ -11,21 +11,13 @@ from scellis_core.plugin import BlockParams, Compose, Model, Ref, field
 class CnnParams(BlockParams):
     """Parameters of ``model/cnn``."""
 
-    widths: tuple[int, ...] = field(
-        (16, 32), min_length=1, unit="elements", help="channels of each stage, in order"
-    )
+    widths: tuple[int, ...] = field((16, 32), min_length=1, unit="elements", help="channels of each stage, in order")
     depth: int = field(1, gt=0, help="convolutions in each stage")
     kernel: int = field(3, gt=0, unit="elements", help="side of the window; odd sizes keep the image centred")
-    pool: int = field(
-        2, gt=0, unit="elements", help="window of the max pooling that ends a stage; 1 for none"
-    )
+    pool: int = field(2, gt=0, unit="elements", help="window of the max pooling that ends a stage; 1 for none")
     batch_norm: bool = field(True, help="normalise after each convolution")
-    activation: Literal["relu", "gelu", "silu", "tanh", "sigmoid"] = field(
-        "relu", help="after each convolution"
-    )
-    hidden: tuple[int, ...] = field(
-        (), unit="elements", help="widths of fully connected layers before the head"
-    )
+    activation: Literal["relu", "gelu", "silu", "tanh", "sigmoid"] = field("relu", help="after each convolution")
+    hidden: tuple[int, ...] = field((), unit="elements", help="widths of fully connected layers before the head")
     dropout: float = field(0.0, ge=0.0, lt=1.0, help="rate before the head and after each hidden layer")
     outputs: int = field(gt=0, unit="elements", help="width of the output: classes, or numbers to predict")
 

@@ -17,9 +17,7 @@ class DecoderTransformerParams(BlockParams):
     layers: int = field(gt=0, help="transformer blocks")
     heads: int = field(gt=0, help="attention heads of a block; must divide width")
     mlp_ratio: int = field(4, gt=0, help="hidden width of the feed-forward part, in multiples of width")
-    dropout: float = field(
-        0.0, ge=0.0, lt=1.0, help="rate after embedding, in attention and after each branch"
-    )
+    dropout: float = field(0.0, ge=0.0, lt=1.0, help="rate after embedding, in attention and after each branch")
     tie_head: bool = field(True, help="the output layer shares the embedding's table")
     eps: float = field(1e-5, gt=0.0, help="epsilon of the layer norms")
     init_std: float = field(0.02, ge=0.0, help="standard deviation of the initial normal draws")

@@ -19,9 +19,7 @@ class SgdParams(BlockParams):
     def problem(self) -> str | None:
         """Nesterov's form has momentum and no dampening."""
         if self.nesterov and (self.momentum == 0.0 or self.dampening != 0.0):
-            return (
-                f"nesterov needs momentum > 0 and dampening 0, not {self.momentum:g} and {self.dampening:g}"
-            )
+            return f"nesterov needs momentum > 0 and dampening 0, not {self.momentum:g} and {self.dampening:g}"
         return None
 
 
