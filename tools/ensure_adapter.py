@@ -13,7 +13,8 @@ from pathlib import Path
 
 DRIVER = ["mesa-vulkan-drivers", "libvulkan1"]
 ADVICE = {
-    "linux": "install a Vulkan driver (Fedora: mesa-vulkan-drivers; Arch: vulkan-swrast; Debian: mesa-vulkan-drivers libvulkan1)",
+    "linux": "install a Vulkan driver (Fedora: mesa-vulkan-drivers; Arch: vulkan-swrast; "
+    "Debian: mesa-vulkan-drivers libvulkan1)",
     "darwin": "macOS has Metal; no adapter answered, so check that this is not a virtual machine without a GPU",
     "win32": "install or update the graphics driver (DirectX 12 or Vulkan)",
 }

@@ -18,7 +18,7 @@ from scellis_core.lower.layout import Slab, align, chunks, pack, place_chunks, p
 from scellis_core.lower.place import SlotPool, place_sequence
 from scellis_core.lower.program import ALIGN, Buffer, Limits, StepProgram
 from scellis_core.lower.wgsl import ScalarTable
-from scellis_core.model import Lowered, ResolvedRun, TensorMeta, lower
+from scellis_core.model import Lowered, Mode, ResolvedRun, TensorMeta, lower
 
 T = TypeVar("T")
 
@@ -85,7 +85,8 @@ def compile_run(
     """
     check_supported(run)
     lowered: dict[str, Lowered] = {}
-    for mode, sizes in (("train", train), ("eval", evaluate), ("predict", predict)):
+    asked: tuple[tuple[Mode, Iterable[int]], ...] = (("train", train), ("eval", evaluate), ("predict", predict))
+    for mode, sizes in asked:
         for batch in dict.fromkeys(sizes):
             name = f"{'micro' if mode == 'train' else mode}@{batch}"
             lowered[name] = lower(run, batch, mode)
@@ -249,9 +250,9 @@ def _micro_graph(run: ResolvedRun, low: Lowered) -> Graph:
     graph = low.graph
     accumulate = run.record.spec.grad_accumulation > 1
     leaves = {p: v for p, v in graph.leaves("param").items() if low.params[p].trainable}
-    found = gradients(graph, low.loss_total, list(leaves.values()), graph.scalar("loss_scale"))
-    weight = low.loss_weight if low.loss_weight is not None else graph.const(1.0)
-    for name, value in (("global:loss", low.loss_total), ("global:weight", weight)):
+    total, weight = low.objective
+    found = gradients(graph, total, list(leaves.values()), graph.scalar("loss_scale"))
+    for name, value in (("global:loss", total), ("global:weight", weight)):
         graph.store(name, graph.state(name, value.type) + value if accumulate else value)
     for path, meta in low.params.items():
         if not meta.trainable:
@@ -279,8 +280,9 @@ def _forward_graph(low: Lowered) -> Graph:
         for name, value in low.outputs.items():
             graph.output(name, value)
     else:
-        graph.output("loss.total", low.loss_total)
-        graph.output("loss.weight", low.loss_weight if low.loss_weight is not None else graph.const(1.0))
+        total, weight = low.objective
+        graph.output("loss.total", total)
+        graph.output("loss.weight", weight)
         for metric, sums in low.metrics.items():
             for key, value in sums.items():
                 graph.output(f"{metric}:{key}", value)

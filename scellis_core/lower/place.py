@@ -94,7 +94,8 @@ def place_sequence(
     Args:
         program: gets kernels, buffers, tensors and the sequence; persistent tensors are in it already.
         name: of the sequence.
-        graph, groups: what to run, in the groups' order.
+        graph: what the groups compute.
+        groups: kernels to be, in the order of their dispatches.
         pool: slots, shared with the program's other sequences.
         scalars: places in the scalars block.
         limits: of the device.
@@ -138,7 +139,7 @@ class _Placement:
     born: dict[Value, int] = field(default_factory=dict[Value, int])
 
     def outputs(self, index: int, group: Group) -> None:
-        """Place a group's outputs: the tensor they are stored to, the memory of an operand that dies here, or a slot."""
+        """Place a group's outputs: where they are stored to, in the memory of an operand that dies here, or a slot."""
         targets = dict(group.stores)
         for k, value in enumerate(group.outputs):
             operand = group.aliases.get(f"out{k}")

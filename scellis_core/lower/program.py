@@ -41,13 +41,16 @@ class Limits:
     features: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
+        """Portable form, which :meth:`from_json` reads."""
         return asdict(self) | {"features": list(self.features)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Limits:
+        """Limits from their portable form; a limit that is not named keeps WebGPU's default."""
         return cls(**{**data, "features": tuple(data.get("features", ()))})
 
     def with_(self, **changes: Any) -> Limits:
+        """A copy with these limits changed."""
         return replace(self, **changes)
 
 
@@ -62,8 +65,10 @@ class Binding:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compute pipeline as text. Binding numbers are positions in ``bindings``; the scalars block, where
-    ``uses_scalars``, is the uniform binding after the last of them.
+    """A compute pipeline as text.
+
+    Binding numbers are positions in ``bindings``; the scalars block, where ``uses_scalars``, is the uniform
+    binding after the last of them.
     """
 
     name: str

@@ -78,6 +78,7 @@ class Mem:
 
     @property
     def scalar_type(self) -> str:
+        """WGSL type of one element."""
         return WGSL_TYPES[self.dtype]
 
     def load(self, index: str) -> str:

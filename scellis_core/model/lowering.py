@@ -53,6 +53,17 @@ class Lowered:
     aliases: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
+    def objective(self) -> tuple[Value, Value]:
+        """The loss's total and its weight, f32 scalars; a weight of 1 is appended to the graph where the loss has none.
+
+        Raises:
+            RecordError: the run has no loss.
+        """
+        if self.loss_total is None:
+            raise RecordError("loss", "a loss, for training and validation", "none")
+        return self.loss_total, self.loss_weight if self.loss_weight is not None else self.graph.const(1.0)
+
+    @property
     def draws(self) -> int:
         """Random blocks of four numbers that one run of it consumes."""
         return self.graph.draws

@@ -101,7 +101,7 @@ def remove(document: Document, path: Path) -> str:
         result = text[:start] + "{}" + text[end:]
     else:
         begin = _line_start(text, start)
-        stop = _line_end(text, end)
+        stop = _line_end(text, _content_end(text, start, end))
         stop += len(_newline(text)) if stop < len(text) else 0
         if stop == len(text) and not text.endswith(("\n", "\r")) and begin:
             begin -= len(_newline(text))
@@ -134,9 +134,8 @@ def _spans(node: Node, text: str) -> Sequence[tuple[int, int]]:
 
 
 def _replace(text: str, parent: Node, part: str | int, child: Node, value: Value) -> str:
-    new, end = print_flow(value), child.end
+    new, end = print_flow(value), _content_end(text, child.start, child.end)
     if child.style in ("|", ">"):
-        end = child.start + len(text[child.start : end].rstrip("\r\n ")) if end > child.start else end
         return text[: child.start] + new + text[end:]
     if child.start == child.end:
         lead = " " if not text[: child.start].endswith((" ", "\n")) else ""
@@ -177,6 +176,11 @@ def _append(text: str, parent: Node, entry: str) -> str:
 
 def _newline(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
+
+
+def _content_end(text: str, start: int, end: int) -> int:
+    """Where a span's last printed character ends: a block scalar's span takes the line break after it too."""
+    return start + len(text[start:end].rstrip("\r\n ")) if end > start else end
 
 
 def _line_start(text: str, index: int) -> int:

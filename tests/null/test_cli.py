@@ -117,7 +117,8 @@ def test_as_a_process(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "error: explain: expected the code of an error, got 'recrod'; try one of: record, error\n  scellis explain error\n"
+        "error: explain: expected the code of an error, got 'recrod'; "
+        "try one of: record, error\n  scellis explain error\n"
     )
 
 
@@ -296,7 +297,8 @@ def test_unknown_kernel_names_the_nearest(scellis: Call) -> None:
     assert name in done.err
     done = scellis("inspect", "run.sml", "--level", "L1", "--sequence", "aply")
     assert done.err == (
-        "error: --sequence: expected a sequence of this program, got 'aply'; try one of: apply, eval\n  scellis explain ir\n"
+        "error: --sequence: expected a sequence of this program, got 'aply'; "
+        "try one of: apply, eval\n  scellis explain ir\n"
     )
 
 

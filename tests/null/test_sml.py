@@ -343,3 +343,10 @@ def test_files(tmp_path: Path) -> None:
         with pytest.raises(RecordError) as caught:
             Record.load(tmp_path / name, name=name)
         assert str(caught.value) == want
+
+
+def test_a_block_scalar_before_another_key_is_edited_without_its_neighbour() -> None:
+    document = parse("f: |-\n   yx\nc: 4  # note\n")
+    assert remove(document, ("f",)) == "c: 4  # note\n"
+    nested = parse("a:  # note\n  e: |-\n     zx\nb: {}\n")
+    assert parse(set_value(nested, ("a",), [1])).root.data() == {"a": [1], "b": {}}

@@ -46,7 +46,8 @@ assert print_blocks(run.graph)
 """
 
 IMPORTS = """
-import scellis, scellis_core.plugin, scellis_core.store, scellis_core.autodiff, scellis_core.compile, scellis_core.planner
+import scellis, scellis_core.plugin, scellis_core.store, scellis_core.autodiff
+import scellis_core.compile, scellis_core.planner
 import scellis_core.cli.app
 """
 

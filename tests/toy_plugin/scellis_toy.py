@@ -79,12 +79,14 @@ def quartic(ctx, params, output, target):
 
 
 QUARTIC = Loss(
-    id="training/loss/toy_quartic@1", title="Quartic (toy)", summary="Mean fourth power.", params=NoParams, source="none",
+    id="training/loss/toy_quartic@1", title="Quartic (toy)",
+    summary="Mean fourth power.", params=NoParams, source="none",
     fn=quartic, metrics=("metric/toy_worst",),
 )  # fmt: skip
 
 SQRT = Scheduler(
-    id="training/scheduler/toy_sqrt@1", title="Root (toy)", summary="1 / sqrt(step).", params=NoParams, source="none",
+    id="training/scheduler/toy_sqrt@1", title="Root (toy)",
+    summary="1 / sqrt(step).", params=NoParams, source="none",
     factor=lambda step, params, ctx: 1.0 / math.sqrt(step + 1),
 )  # fmt: skip
 
@@ -95,7 +97,8 @@ def worst(ctx, params, output, target):
 
 
 WORST = Metric(
-    id="metric/toy_worst@1", title="Worst error (toy)", summary="Mean of the batches' largest errors.", params=NoParams,
+    id="metric/toy_worst@1", title="Worst error (toy)",
+    summary="Mean of the batches' largest errors.", params=NoParams,
     source="none", fn=worst,
 )  # fmt: skip
 
@@ -137,7 +140,8 @@ def branch(ctx, params, x, like):
 
 
 BRANCH = Layer(
-    id="layer/toy_lora_branch@1", title="Branch (toy)", summary="A low-rank branch.", params=BranchParams, source="none",
+    id="layer/toy_lora_branch@1", title="Branch (toy)",
+    summary="A low-rank branch.", params=BranchParams, source="none",
     ports=(Port("x"), Port("like")), lower=branch,
 )  # fmt: skip
 
@@ -154,7 +158,8 @@ def rewrite(g, params, targets):
 
 
 LORA = Peft(
-    id="training/peft/toy_lora@1", title="LoRA (toy)", summary="A low-rank branch beside each target.", params=LoraParams,
+    id="training/peft/toy_lora@1", title="LoRA (toy)",
+    summary="A low-rank branch beside each target.", params=LoraParams,
     source="Hu et al., LoRA, 2021, equation 3, https://arxiv.org/abs/2106.09685", rewrite=rewrite,
 )  # fmt: skip
 

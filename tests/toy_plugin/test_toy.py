@@ -117,7 +117,8 @@ def test_two_packages_that_claim_one_id(folder: Path) -> None:
         "[scellis.blocks]\ntraining/optimizer/toy_lion@1 = rival:LION\n", encoding="utf-8"
     )
     (folder / "run.sml").write_text(RECORD.format(extra=""), encoding="utf-8")
-    script = f"import sys; sys.path.insert(0, {str(rival.parent)!r}); sys.argv = ['scellis', *{['plan', str(folder / 'run.sml')]!r}]\n"
+    command = ["scellis", "plan", str(folder / "run.sml")]
+    script = f"import sys; sys.path.insert(0, {str(rival.parent)!r}); sys.argv = {command!r}\n"
     script += "from scellis_core.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 1
