@@ -37,6 +37,12 @@ EPILOGUE_OUTPUTS = 2
 EPILOGUE_START = 4
 """Nodes that a product applies of a longer or costlier group."""
 
+MERGED_BINDINGS = 16
+"""Most tensors that groups merged into one may bind: a kernel that reads more keeps too much alive until it runs."""
+
+MERGED_SUMS = 8
+"""Most reductions of groups merged into one: each keeps an accumulator and an array of workgroup memory."""
+
 SMALL = 64
 """Elements up to which independent groups of one size share a kernel, whatever they read."""
 
@@ -550,9 +556,11 @@ class Fuser:
                 others.append(draft)
 
     def _mergeable(self, x: Draft, y: Draft) -> bool:
-        if abs(x.anchor - y.anchor) > NEAR or self._reaches(x, y) or self._reaches(y, x):
+        if self._span(x, y) > NEAR or self._reaches(x, y) or self._reaches(y, x):
             return False
         if len(x.levels) + len(y.levels) > MAX_NODES or x.space != y.space:
+            return False
+        if sum(self.a.kinds[n] == "reduce" for d in (x, y) for n in d.levels) > MERGED_SUMS:
             return False
         kinds = {x.kind, y.kind}
         if kinds == {"reduce"}:
@@ -562,7 +570,12 @@ class Fuser:
             same = fusable(pattern) and pattern[-1][1]
         else:
             same = kinds == {"pointwise"}
-        return same and self._bindings(x, y) <= self.limits.max_storage_buffers_per_shader_stage
+        return same and self._bindings(x, y) <= min(self.limits.max_storage_buffers_per_shader_stage, MERGED_BINDINGS)
+
+    def _span(self, *drafts: Draft) -> int:
+        """Nodes between the first and the last result of groups."""
+        at = [self.a.position[v.node] for d in drafts for v in d.outputs] or [d.anchor for d in drafts]
+        return max(*at, *(d.anchor for d in drafts)) - min(at)
 
     def _bindings(self, *drafts: Draft) -> int:
         members = {n for d in drafts for n in d.levels}

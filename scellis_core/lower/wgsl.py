@@ -9,6 +9,7 @@ every identifier prefixed so that it can't meet a WGSL keyword, no NaN or infini
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 
 from scellis_core.errors import DeviceError
@@ -16,6 +17,15 @@ from scellis_core.ir import DTYPES
 from scellis_core.lower.program import ALIGN, Access, Binding, Kernel, Limits
 
 WGSL_TYPES = {"f32": "f32", "f16": "f16", "i32": "i32", "u32": "u32", "bool": "u32"}
+
+
+def workgroup_bytes(declarations: str) -> int:
+    """Bytes of ``var<workgroup>`` arrays, one a line, of 4-byte elements or ``vec4`` of them."""
+    total = 0
+    for line in declarations.splitlines():
+        count = math.prod(int(n) for n in re.findall(r", (\d+)>", line))
+        total += count * (16 if "vec4<" in line else 4)
+    return total
 
 
 def f32_literal(value: float, dtype: str = "f32") -> str:
@@ -220,7 +230,15 @@ class Module:
 
         The entry point sees ``wid: vec3<u32>`` (workgroup id), ``lid: vec3<u32>`` (local id) and ``li: u32``
         (flat local index).
+
+        Raises:
+            DeviceError: if the declarations pass the device's workgroup memory.
         """
+        used, most = workgroup_bytes(shared), self.limits.max_compute_workgroup_storage_size
+        if used > most:
+            raise DeviceError(
+                f"kernel {self.name}", f"at most {most} bytes of workgroup memory", str(used), "smaller rows or tiles"
+            )
         bindings: list[Binding] = []
         lines: list[str] = []
         if any(m.dtype == "f16" for m in self.mems) or "f16" in body:

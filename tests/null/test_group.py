@@ -8,6 +8,7 @@ import pytest
 
 from scellis_core import ops
 from scellis_core.autodiff import gradients
+from scellis_core.errors import DeviceError
 from scellis_core.ir import Graph, Type
 from scellis_core.lower.emit import emit_group
 from scellis_core.lower.group import describe_groups, group_graph
@@ -23,7 +24,7 @@ from scellis_core.lower.index import (
 )
 from scellis_core.lower.program import Limits
 from scellis_core.lower.views import base_of, reduce_pattern, restride, strided_view
-from scellis_core.lower.wgsl import ScalarTable
+from scellis_core.lower.wgsl import Module, ScalarTable, workgroup_bytes
 
 LIMITS = Limits()
 
@@ -252,6 +253,29 @@ def decoder(layers, width=64):
     for name, value in gradients(g, ops.reduce_sum(h * h), params).items():
         g.store(f"grad:{name.node.attrs['name']}", value)
     return g.prune()
+
+
+def test_sums_that_share_nothing_are_merged_up_to_a_few_whatever_the_device_binds():
+    g = Graph()
+    for k in range(40):
+        x = g.load(f"x{k}", Type("f32", (4096, 512)))
+        g.store(f"grad:{k}", ops.reduce_sum(x, axes=(0,)))
+    wide = LIMITS.with_(max_storage_buffers_per_shader_stage=1000)
+    groups = group_graph(g.prune(), wide, fuse=True)
+    assert [len(group.outputs) for group in groups] == [8] * 5
+    for group in groups:
+        emit_group(group, wide, ScalarTable())
+
+
+def test_workgroup_memory_is_counted_and_has_a_limit():
+    tiles = "var<workgroup> tile_a: array<array<array<vec4<f32>, 32>, 4>, 16>;\nvar<workgroup> s: array<u32, 100>;"
+    assert workgroup_bytes(tiles) == 32 * 4 * 16 * 16 + 400
+    module = Module("wide", LIMITS, ScalarTable())
+    with pytest.raises(DeviceError) as caught:
+        module.build("", "var<workgroup> s: array<f32, 4097>;")
+    assert str(caught.value) == (
+        "kernel wide: expected at most 16384 bytes of workgroup memory, got 16388; try smaller rows or tiles"
+    )
 
 
 def test_layers_share_kernels_and_grouping_is_quick():
