@@ -82,6 +82,36 @@ fn sc_erf(x: f32) -> f32 {
   let r = select(1.0f - exp(q), p * a, a < 1.0f);
   return select(-r, r, x >= 0.0f);
 }""",
+    # The nearest multiple of pi / 2 is taken off in three parts, of which the first two are short enough that their
+    # products are exact up to 2^16 quarter turns; then Taylor series on [-pi / 4, pi / 4] (remainders 2e-9).
+    "quarter": """\
+fn sc_quarter(x: f32, turn: u32) -> f32 {
+  let k = round(x * 0.63661977f);
+  let r = ((x - k * 1.5703125f) - k * 4.837513e-4f) - k * 7.54979e-8f;
+  let s = r * r;
+  var p = 2.7557319e-6f;
+  p = p * s - 1.9841270e-4f;
+  p = p * s + 8.3333333e-3f;
+  p = p * s - 1.6666667e-1f;
+  let sine = p * s * r + r;
+  var q = -2.7557319e-7f;
+  q = q * s + 2.4801587e-5f;
+  q = q * s - 1.3888889e-3f;
+  q = q * s + 4.1666667e-2f;
+  q = q * s - 0.5f;
+  let cosine = q * s + 1.0f;
+  let place = (bitcast<u32>(i32(k)) + turn) & 3u;
+  let y = select(sine, cosine, (place & 1u) == 1u);
+  return select(y, -y, place >= 2u);
+}""",
+    "sin": """\
+fn sc_sin(x: f32) -> f32 {
+  return sc_quarter(x, 0u);
+}""",
+    "cos": """\
+fn sc_cos(x: f32) -> f32 {
+  return sc_quarter(x, 1u);
+}""",
     # IEEE pow: x^0 = 1; 0^y = 0 or infinite; a negative base has a value at whole exponents only (else NaN, from
     # the square root of a negative number at run time).
     "pow": """\
@@ -110,7 +140,7 @@ fn philox(block: u32, offset: u32, lo: u32, hi: u32, key0: u32, key1: u32) -> ve
 }
 """Helper name -> WGSL text. ``philox`` and ``philox4x32`` are called by those names, the others as ``sc_<name>``."""
 
-CALLS: dict[str, tuple[str, ...]] = {"tanh": ("expm1",), "philox": ("philox4x32",)}
+CALLS: dict[str, tuple[str, ...]] = {"tanh": ("expm1",), "sin": ("quarter",), "cos": ("quarter",), "philox": ("philox4x32",)}
 """The helpers that a helper calls."""
 
 

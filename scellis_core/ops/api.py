@@ -97,12 +97,12 @@ def erf(x: Value) -> Value:
 
 
 def sin(x: Value) -> Value:
-    """Sine of radians; drivers differ by up to 2^-11 within [-pi, pi]."""
+    """Sine of radians."""
     return emit("sin", x)
 
 
 def cos(x: Value) -> Value:
-    """Cosine of radians; drivers differ by up to 2^-11 within [-pi, pi]."""
+    """Cosine of radians."""
     return emit("cos", x)
 
 

@@ -337,23 +337,25 @@ _unary(
 )
 _unary(
     "sin",
-    "sine of radians; drivers differ by up to 2^-11",
-    "sin({0})",
+    "sine of radians, to 2e-7 up to 1e4 radians",
+    "sc_sin({0})",
     numpy("sin"),
     lambda g, x, y: times(g, emit("cos", x)),
-    draws(-3.1, 3.1),
-    by_dtype=_wide("sin({0})"),
-    tolerance=Tolerance(0.0, 5e-4),
+    both(draws(-3.1, 3.1), draws(-4000.0, 4000.0)),
+    needs=("sin",),
+    by_dtype=_wide("sc_sin({0})"),
+    tolerance=Tolerance(0.0, 1e-6),
 )
 _unary(
     "cos",
-    "cosine of radians; drivers differ by up to 2^-11",
-    "cos({0})",
+    "cosine of radians, to 2e-7 up to 1e4 radians",
+    "sc_cos({0})",
     numpy("cos"),
     lambda g, x, y: _neg(times(g, emit("sin", x))),
-    draws(-3.1, 3.1),
-    by_dtype=_wide("cos({0})"),
-    tolerance=Tolerance(0.0, 5e-4),
+    both(draws(-3.1, 3.1), draws(-4000.0, 4000.0)),
+    needs=("cos",),
+    by_dtype=_wide("sc_cos({0})"),
+    tolerance=Tolerance(0.0, 1e-6),
 )
 for _name, _summary, _fn in (
     ("floor", "largest whole number <= x", "floor"),
