@@ -177,7 +177,7 @@ class _Builder:
         return [n for n in nodes if n in rest]
 
     def _part(self, draft: Draft, nodes: list[Node], later: list[Node], why: dict[Value, str]) -> Group:
-        read = {v for n in later if n not in nodes for v, _ in self.a.reads[n]}
+        read = {v for n in later if n not in nodes for v, _ in self.a.reads[n] if v.node not in later}
         outputs = {v: why.get(v, SPLIT) for n in nodes for v in n.outputs if v in why or v in read}
         return self._group(draft, nodes, outputs)
 

@@ -464,6 +464,27 @@ def conv2d(x: Value, w: Value, stride: Pair = 1, padding: Padding = 0, dilation:
     return emit("conv2d", x, w, stride=_pair(stride), padding=_edges(padding), dilation=_pair(dilation), groups=groups)
 
 
+def conv_transpose2d(
+    x: Value,
+    w: Value,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    output_padding: Pair = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+) -> Value:
+    """The transpose of :func:`conv2d`: x[N, I, H, W] with w[I, O / groups, kh, kw], strides apart and overlapping.
+
+    Each side becomes ``(n - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1``.
+    """
+    steps, edge, more, gaps = _pair(stride), _pair(padding), _pair(output_padding), _pair(dilation)
+    size = tuple(
+        (n - 1) * s - 2 * p + d * (k - 1) + o + 1
+        for n, s, p, d, k, o in zip(x.shape[2:], steps, edge, gaps, w.shape[2:], more, strict=True)
+    )
+    return emit("conv2d_grad_input", x, w, size=size, stride=steps, padding=_edges(edge), dilation=gaps, groups=groups)
+
+
 def max_pool2d(x: Value, window: Pair, stride: Pair | None = None, padding: Padding = 0) -> Value:
     """Greatest of each window of x[N, C, H, W]; the stride is the window where None."""
     step = _pair(window if stride is None else stride)

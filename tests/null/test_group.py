@@ -267,6 +267,19 @@ def test_sums_that_share_nothing_are_merged_up_to_a_few_whatever_the_device_bind
         emit_group(group, wide, ScalarTable())
 
 
+def test_a_part_of_a_split_group_writes_values_of_its_own_size_only():
+    g = Graph()
+    x, seed = g.load("x", Type("f32", (3, 4))), g.load("seed", Type("f32", (2, 2)))
+    rows = [ops.reduce_max(ops.slice(x, (k, 0), (k + 2, 4)), axes=0, keepdims=True) for k in range(2)]
+    tall = ops.concat(rows, axis=0)
+    columns = [ops.reduce_max(ops.slice(tall, (0, k), (2, k + 2)), axes=1, keepdims=True) for k in (0, 2)]
+    loss = ops.reduce_sum(ops.concat(columns, axis=1) * seed)
+    g.output("grad", gradients(g, loss, [x])[x])
+    for group in group_graph(g.prune(), LIMITS, fuse=True):
+        assert len({v.type.numel for v in group.outputs}) == 1
+        emit_group(group, LIMITS, ScalarTable())
+
+
 def test_workgroup_memory_is_counted_and_has_a_limit():
     tiles = "var<workgroup> tile_a: array<array<array<vec4<f32>, 32>, 4>, 16>;\nvar<workgroup> s: array<u32, 100>;"
     assert workgroup_bytes(tiles) == 32 * 4 * 16 * 16 + 400

@@ -86,14 +86,14 @@ def run_layer(
     if seed is not None:
         feeds["seed"] = np.broadcast_to(seed, y.shape)
         total = ops.reduce_sum(y * load(ctx.graph, "seed", feeds["seed"]))
-        outputs |= _gradients(ctx, total, loads)
+        outputs |= gradients_of(ctx, total, loads)
     found = evaluate(ctx, outputs, feeds, tensors)
     grads = {name.removeprefix("grad:"): value for name, value in found.items() if name != "y"}
     after = {name.rpartition(".")[2]: v for name, v in tensors.items() if name.startswith("state:")}
     return found["y"], grads, after
 
 
-def _gradients(ctx: Context, total: Value, loads: Mapping[str, Value]) -> dict[str, Value]:
+def gradients_of(ctx: Context, total: Value, loads: Mapping[str, Value]) -> dict[str, Value]:
     wanted = {n: v for n, v in loads.items() if v.dtype == "f32"}
     wanted |= {n.rpartition(".")[2]: v for n, v in ctx.graph.leaves("param").items()}
     found = gradients(ctx.graph, total, list(wanted.values()), ctx.graph.const(1.0))
@@ -107,6 +107,6 @@ def run_loss(fn: Callable[..., LossTerm], params: Any, output: Array, target: Ar
     loads = {"output": load(ctx.graph, "output", output), "target": load(ctx.graph, "target", target)}
     term = fn(ctx, params, *loads.values())
     weight = ctx.graph.const(1.0) if term.weight is None else term.weight
-    outputs = {"total": term.total, "weight": weight, **_gradients(ctx, term.total, loads)}
+    outputs = {"total": term.total, "weight": weight, **gradients_of(ctx, term.total, loads)}
     found = evaluate(ctx, outputs, {"output": output, "target": target})
     return float(found["total"]), float(found["weight"]), found["grad:output"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scellis_core.plugin import BlockParams, Layer, LowerContext, Value, field, ops
+from scellis_layers._sizes import pair
 
 
 class AvgPool2dParams(BlockParams):
@@ -15,16 +16,12 @@ class AvgPool2dParams(BlockParams):
 
     def problem(self) -> str | None:
         """Sizes must be positive and padding at most half the window."""
-        window, padding = _pair(self.window), _pair(self.padding)
-        if min(window) < 1 or (self.stride is not None and min(_pair(self.stride)) < 1):
+        window, padding = pair(self.window), pair(self.padding)
+        if min(window) < 1 or (self.stride is not None and min(pair(self.stride)) < 1):
             return f"window and stride must be greater than 0, not {self.window} and {self.stride}"
         if min(padding) < 0 or padding[0] > window[0] // 2 or padding[1] > window[1] // 2:
             return f"padding must be from 0 to half the window {self.window}, not {self.padding}"
         return None
-
-
-def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else size
 
 
 def lower(ctx: LowerContext, params: AvgPool2dParams, x: Value) -> Value:
@@ -40,9 +37,9 @@ def lower(ctx: LowerContext, params: AvgPool2dParams, x: Value) -> Value:
     """
     if x.ndim != 4:
         ctx.fail("an image of shape [batch, channels, height, width]", str(x.type))
-    window = _pair(params.window)
-    stride = window if params.stride is None else _pair(params.stride)
-    rows, columns = _pair(params.padding)
+    window = pair(params.window)
+    stride = window if params.stride is None else pair(params.stride)
+    rows, columns = pair(params.padding)
     if window[0] > x.shape[2] + 2 * rows or window[1] > x.shape[3] + 2 * columns:
         ctx.fail(
             f"an image of at least {window[0]} x {window[1]}",

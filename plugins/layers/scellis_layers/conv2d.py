@@ -6,6 +6,7 @@ import math
 from typing import Literal
 
 from scellis_core.plugin import BlockParams, Init, Layer, LowerContext, Value, field, ops
+from scellis_layers._sizes import pair
 
 
 class Conv2dParams(BlockParams):
@@ -27,18 +28,14 @@ class Conv2dParams(BlockParams):
     def problem(self) -> str | None:
         """Sizes must be positive, and same padding needs stride 1."""
         for name in ("kernel", "stride", "dilation"):
-            if min(_pair(getattr(self, name))) < 1:
+            if min(pair(getattr(self, name))) < 1:
                 return f"{name} must be greater than 0, not {getattr(self, name)}"
         if self.padding == "same":
-            if _pair(self.stride) != (1, 1):
+            if pair(self.stride) != (1, 1):
                 return "padding same needs stride 1"
-        elif min(_pair(self.padding)) < 0:
+        elif min(pair(self.padding)) < 0:
             return f"padding must be 0 or greater, not {self.padding}"
         return f"groups {self.groups} must divide filters {self.filters}" if self.filters % self.groups else None
-
-
-def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else size
 
 
 def lower(ctx: LowerContext, params: Conv2dParams, x: Value) -> Value:
@@ -59,13 +56,13 @@ def lower(ctx: LowerContext, params: Conv2dParams, x: Value) -> Value:
     channels = x.shape[1]
     if channels % params.groups:
         ctx.fail(f"channels that {params.groups} groups divide", f"{channels} channels")
-    kernel, stride, dilation = _pair(params.kernel), _pair(params.stride), _pair(params.dilation)
+    kernel, stride, dilation = pair(params.kernel), pair(params.stride), pair(params.dilation)
     reach = (dilation[0] * (kernel[0] - 1), dilation[1] * (kernel[1] - 1))
     if params.padding == "same":
         top, left = reach[0] // 2, reach[1] // 2
         padding = (top, reach[0] - top, left, reach[1] - left)
     else:
-        rows, columns = _pair(params.padding)
+        rows, columns = pair(params.padding)
         padding = (rows, rows, columns, columns)
     room = (x.shape[2] + padding[0] + padding[1], x.shape[3] + padding[2] + padding[3])
     if reach[0] >= room[0] or reach[1] >= room[1]:
