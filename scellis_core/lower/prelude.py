@@ -140,7 +140,12 @@ fn philox(block: u32, offset: u32, lo: u32, hi: u32, key0: u32, key1: u32) -> ve
 }
 """Helper name -> WGSL text. ``philox`` and ``philox4x32`` are called by those names, the others as ``sc_<name>``."""
 
-CALLS: dict[str, tuple[str, ...]] = {"tanh": ("expm1",), "sin": ("quarter",), "cos": ("quarter",), "philox": ("philox4x32",)}
+CALLS: dict[str, tuple[str, ...]] = {
+    "tanh": ("expm1",),
+    "sin": ("quarter",),
+    "cos": ("quarter",),
+    "philox": ("philox4x32",),
+}
 """The helpers that a helper calls."""
 
 
