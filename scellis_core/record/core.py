@@ -385,7 +385,7 @@ def parse_override(text: str) -> tuple[str, Value]:
     """
     path, sign, value = text.partition("=")
     path = path.strip()
-    if not sign or not path or not value.strip():
+    if not sign or not value.strip() or not path.isprintable() or not all(path.split(".")):
         raise RecordError("override", "key=value", repr(text), "optimizer.lr=3e-4")
     return path, sml.parse(value.strip(), f"override {path}").root.data()
 

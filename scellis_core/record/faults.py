@@ -241,7 +241,9 @@ def _describe_one(schema: JsonSchema, root: JsonSchema) -> str:
     if kind in ("integer", "number"):
         return kind + _bounds(schema)
     if kind == "string":
-        short = " that is not empty" if schema.get("minLength") == 1 else ""
+        low, high = schema.get("minLength"), schema.get("maxLength")
+        short = f" of {low} character{'' if low == 1 else 's'}" if low is not None and low == high else ""
+        short = short or (" that is not empty" if low == 1 else "")
         return "text" + short + (f" like {schema['pattern']}" if "pattern" in schema else "")
     if kind == "boolean":
         return "true or false"

@@ -17,6 +17,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from scellis_core.errors import RecordError
+from scellis_core.record.syntax import syntax_error
 
 Scalar: TypeAlias = "bool | int | float | str | None"
 Value: TypeAlias = "Scalar | list[Value] | dict[str, Value]"
@@ -261,12 +262,12 @@ def parse(text: str, name: str = "run.sml") -> Document:
             f"{name}:{line}:{column}",
             "printable text",
             f"character U+{ord(bad[0]):04X}",
-            'an escape in double quotes, such as "\\u2028"',
+            f'an escape in double quotes: "{_escape(bad[0])}"',
         )
     try:
         return Document(name, text, _Reader(text, name).read())
     except MarkedYAMLError as error:
-        raise _syntax_error(error, text, name) from None
+        raise syntax_error(error, text, name) from None
     except (YAMLError, ValueError) as error:
         raise RecordError(name, "YAML 1.2", " ".join(str(error).split())) from None
 
@@ -277,56 +278,6 @@ def line_column(text: str, index: int) -> tuple[int, int]:
     for found in _BREAK.finditer(text, 0, index):
         line, start = line + 1, found.end()
     return line, index - start + 1
-
-
-def _syntax_error(error: Any, text: str, name: str) -> RecordError:
-    mark = error.problem_mark or error.context_mark
-    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    index = mark.index if mark else 0
-    problem = " ".join(str(error.problem or error).split())
-    where = f"{name}:{line}:{column}"
-    char = text[index : index + 1]
-    if "cannot start any token" in problem:
-        if char == "\t":
-            return RecordError(where, "spaces", "a tab character", "two spaces")
-        return RecordError(
-            where, "a value", f"the character {char!r}", f"quotes around a value that starts with {char}"
-        )
-    if "mapping values are not allowed" in problem:
-        return RecordError(
-            where,
-            "one key and value on a line, indented as the keys around it",
-            "a second ':'",
-            'quotes around text that holds ": "',
-        )
-    if "unexpected end of stream" in problem:
-        opened = error.context_mark
-        at = f" opened at line {opened.line + 1}" if opened else ""
-        return RecordError(where, f"the closing quote of the text{at}", "the end of the file", "adding the quote")
-    expected, _, got = problem.partition(", but ")
-    got = (
-        got.removeprefix("found ")
-        .removeprefix("got ")
-        .replace("'<", "")
-        .replace(">'", "")
-        .replace("<", "")
-        .replace(">", "")
-    )
-    got = {"scalar": "more text", "stream end": "the end of the file"}.get(got, got)
-    if got and expected.startswith("expected "):
-        what = (
-            expected.removeprefix("expected ")
-            .replace("the node content", "a value")
-            .replace("<block end>", "the next key")
-        )
-        hint = ""
-        if error.context_mark and ("flow" in str(error.context)):
-            closing = f"closing what line {error.context_mark.line + 1} opens"
-            hint = closing if got == "the end of the file" else f"a comma between entries, or {closing}"
-        elif got == "more text":
-            hint = "quotes around the whole text"
-        return RecordError(where, what, got, hint)
-    return RecordError(where, "YAML 1.2", problem, "quotes around the text" if "quote" not in problem else "")
 
 
 class _Reader:
@@ -526,13 +477,17 @@ def _try_resolve(text: str) -> Scalar:
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
+def _escape(char: str) -> str:
+    return f"\\u{ord(char):04x}" if ord(char) <= 0xFFFF else f"\\U{ord(char):08x}"
+
+
 def _quote(text: str) -> str:
     out: list[str] = []
     for char in text:
         if char in _ESCAPES:
             out.append(_ESCAPES[char])
         elif _FORBIDDEN.match(char):
-            out.append(f"\\u{ord(char):04x}" if ord(char) <= 0xFFFF else f"\\U{ord(char):08x}")
+            out.append(_escape(char))
         else:
             out.append(char)
     return '"' + "".join(out) + '"'

@@ -207,6 +207,10 @@ def test_set_and_unset(scellis: Call) -> None:
     assert scellis("plan", "run.sml", "--set", "steps") == Done(
         1, "", "error: override: expected key=value, got 'steps'; try optimizer.lr=3e-4\n  scellis explain record\n"
     )
+    for wrong in ("optimizer..lr=3", ".lr=3", "optimizer.=3", "a\nb=3", "lr= "):
+        assert scellis("plan", "run.sml", "--set", wrong).err == (
+            f"error: override: expected key=value, got {wrong!r}; try optimizer.lr=3e-4\n  scellis explain record\n"
+        )
     assert scellis("plan", "run.sml", "--unset", "stepps").code == 1
 
 

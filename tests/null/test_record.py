@@ -305,6 +305,7 @@ class Params(BaseModel):
     kernel: int | list[int] = 3
     amsgrad: bool = False
     name: str = "a"
+    letter: str = Field("a", min_length=1, max_length=1)
 
     @field_validator("name")
     @classmethod
@@ -315,6 +316,7 @@ class Params(BaseModel):
 
 
 PARAMS = [
+    ("letter: ab", "4:58 optimizer.letter: expected text of 1 character, got 'ab'; try a"),
     ("lr: -0.1", "4:54 optimizer.lr: expected number > 0 (1/step), got -0.1; try 0.001"),
     ("lr: '3e-4'", "4:54 optimizer.lr: expected number > 0 (1/step), got '3e-4'; try 0.0003"),
     ("lr: .inf", "4:54 optimizer.lr: expected finite number > 0 (1/step), got .inf; try 0.001"),
@@ -341,7 +343,7 @@ PARAMS = [
     ("name: bad", "4:56 optimizer.name: expected a good name, got 'bad'; try a"),
     (
         "name: a, x: 1, lr: 0",
-        "4:59 optimizer.x: expected a parameter of training/optimizer/adamw, got 'x'; try one of: amsgrad, betas, groups, kernel, lr, name, weight_decay",
+        "4:59 optimizer.x: expected a parameter of training/optimizer/adamw, got 'x'; try one of: amsgrad, betas, groups, kernel, letter, lr, name, weight_decay",
     ),
 ]
 
