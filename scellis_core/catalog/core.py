@@ -134,7 +134,9 @@ class Catalog:
         known = {part for name in FAMILIES for part in (name, name.split("/")[0])}
         known |= {i.rsplit("/", 1)[0] for i in self._claims if "/" in i}
         if wanted and wanted not in known:
-            raise CatalogError("catalog", "a family of blocks", repr(family), nearest(wanted, known))
+            block = wanted in {name for i in self.ids for name in (i, i.partition("@")[0])}
+            hint = f"scellis catalog show {wanted}" if block else nearest(wanted, known)
+            raise CatalogError("catalog", "a family of blocks", repr(family), hint)
         rows: list[Entry] = []
         for block_id in self.ids:
             if wanted and not block_id.startswith(wanted + "/"):
@@ -185,6 +187,8 @@ class Catalog:
 
     def _nearest(self, block_id: str, family: str | None) -> str:
         head, _, name = block_id.rpartition("/")
+        if any(b.startswith(f"{block_id}/") for b in self._newest):
+            return f"a block of that family: scellis catalog {block_id}"
         bases = [b for b in self._newest if family is None or b.rsplit("/", 1)[0] == family]
         same = [b for b in bases if b.rsplit("/", 1)[1] == name]
         if same:
@@ -193,7 +197,7 @@ class Catalog:
         if beside:
             close = difflib.get_close_matches(name, beside, n=3, cutoff=0.5) or sorted(beside)[:3]
             return "one of: " + ", ".join(beside[c] for c in close)
-        return nearest(block_id, bases)
+        return nearest(block_id, bases) or f"`scellis catalog`: no block of {family or head} is installed"
 
     def resolve(self, block_id: str, where: str = "", family: str | None = None) -> Block:
         """Return a block, imported now if it was not.

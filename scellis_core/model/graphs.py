@@ -43,7 +43,8 @@ def _whole(where: str, error: ValidationError) -> RecordError | None:
     first = error.errors(include_url=False, include_context=False)[0]
     if first["loc"] or first["type"] != "value_error":
         return None
-    return RecordError(where, "parameters that fit together", str(first["msg"]).removeprefix("Value error, "))
+    problem = str(first["msg"]).removeprefix("Value error, ")
+    return RecordError(where, "parameters that fit together", f"ones that do not: {problem}")
 
 
 def resolver(catalog: Catalog) -> Callable[[str, Mapping[str, Any], str], tuple[Block, Any]]:

@@ -201,7 +201,8 @@ def _check_indices(run: ResolvedRun, low: Lowered) -> None:
             elif spec.limit > rows:
                 what = "rows" if node.op == "take" else "classes"
                 expected = f"at least {spec.limit} {what}, as ids of {name} run to {spec.limit - 1}"
-                raise RecordError(_place_of(run, node), expected, str(rows))
+                hint = f"a size of {spec.limit}" if node.op == "take" else f"a model with {spec.limit} outputs"
+                raise RecordError(_place_of(run, node), expected, f"{rows} {what}", hint)
 
 
 def _sources(value: Value) -> set[str]:

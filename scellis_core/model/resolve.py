@@ -246,7 +246,10 @@ class _Binder:
                     self.record.where((*path, key)), expected, "nothing", f"{key}: {choices[0]}" if choices else ""
                 )
             elif given not in choices:
-                raise self.record.error((*path, key), f"a {key} of {owner}", repr(given), nearest(given, choices))
+                article = "an" if key == "output" else "a"
+                raise self.record.error(
+                    (*path, key), f"{article} {key} of {owner}", repr(given), nearest(given, choices)
+                )
             else:
                 found.append(given)
         return found[0], found[1]

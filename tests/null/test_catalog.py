@@ -228,6 +228,15 @@ def test_unknown_ids_name_the_nearest(install: Install) -> None:
         "layer/linear"
     )
     assert "try training/optimizer/lion" in text_of(lambda: catalog.resolve("optimizer/lion"))
+    for wrong, family, hint in (
+        ("training/optimizer", None, "a block of that family: scellis catalog training/optimizer"),
+        ("zoo/panda", "zoo", "`scellis catalog`: no block of zoo is installed"),
+    ):
+        with pytest.raises(RecordError) as missing:
+            catalog.resolve(wrong, "run.sml:3:9 x.block_id", family)
+        assert str(missing.value) == (
+            f"run.sml:3:9 x.block_id: expected the id of an installed block, got '{wrong}'; try {hint}"
+        )
 
 
 def test_the_family_is_checked(install: Install) -> None:
@@ -238,6 +247,10 @@ def test_the_family_is_checked(install: Install) -> None:
     assert "lion_a" not in sys.modules
     assert text_of(lambda: catalog.entries("optimiser")) == (
         "catalog: expected a family of blocks, got 'optimiser'; try one of: training/optimizer"
+    )
+    assert text_of(lambda: catalog.entries("training/optimizer/adam")) == (
+        "catalog: expected a family of blocks, got 'training/optimizer/adam'; "
+        "try scellis catalog show training/optimizer/adam"
     )
 
 

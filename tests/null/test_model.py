@@ -163,7 +163,8 @@ def test_ids_beyond_their_table() -> None:
     five = PIPELINE.replace("data/toy }", "data/toy, classes: 5 }")
     run = resolve(graph_of(DENSE), pipeline=five)
     assert text_of(lambda: lower(run, 8, "train")) == (
-        "run.sml:9:7 loss: training/loss/xent@1: expected at least 5 classes, as ids of y run to 4, got 3"
+        "run.sml:9:7 loss: training/loss/xent@1: expected at least 5 classes, as ids of y run to 4, got 3 classes; "
+        "try a model with 5 outputs"
     )
     graph = graph_of(
         "h: { block_id: layer/table, in: x, rows: 7, width: 3 }", inputs="x: { shape: [batch, 4], dtype: i32 }"
@@ -171,7 +172,8 @@ def test_ids_beyond_their_table() -> None:
     assert lower(resolve(graph), 8, "predict").inputs["x"].limit == 7
     ids = PIPELINE.replace("data/toy }", "data/toy, ids: 9 }")
     assert text_of(lambda: lower(resolve(graph, pipeline=ids), 8, "train")) == (
-        "run.sml:4:6 graph.h: block h (layer/table@1): expected at least 9 rows, as ids of x run to 8, got 7"
+        "run.sml:4:6 graph.h: block h (layer/table@1): expected at least 9 rows, as ids of x run to 8, got 7 rows; "
+        "try a size of 9"
     )
 
 
