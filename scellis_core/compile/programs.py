@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from scellis_core.autodiff import gradients
 from scellis_core.blocks import InputSpec, ParamInfo, Slot, match_path
-from scellis_core.compile.support import check_supported
+from scellis_core.compile.support import check_limits, check_supported
 from scellis_core.compile.update import REPORT, Pending, Unit, UpdatePlan, build_apply, needs_tensors
 from scellis_core.errors import IRError, RecordError
 from scellis_core.ir import Graph, Type, Value, digest, parse_graph, print_graph, verify
@@ -83,6 +83,7 @@ def compile_run(
         RecordError: if the record asks for what this version does not compile.
         DeviceError: if a tensor or kernel passes the device's limits.
     """
+    check_limits(limits)
     check_supported(run)
     lowered: dict[str, Lowered] = {}
     asked: tuple[tuple[Mode, Iterable[int]], ...] = (("train", train), ("eval", evaluate), ("predict", predict))

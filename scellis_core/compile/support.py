@@ -2,8 +2,37 @@
 
 from __future__ import annotations
 
-from scellis_core.errors import RecordError
+from scellis_core.errors import DeviceError, RecordError
+from scellis_core.lower.program import ALIGN, Limits
+from scellis_core.lower.wgsl import ScalarTable
 from scellis_core.model import ResolvedRun
+
+LEAST = {
+    "max_storage_buffer_binding_size": ALIGN,
+    "max_buffer_size": 4 * ScalarTable.CAPACITY,
+    "max_storage_buffers_per_shader_stage": 4,
+    "max_compute_invocations_per_workgroup": 64,
+    "max_compute_workgroup_size_x": 64,
+    "max_compute_workgroup_storage_size": 8 * 1024,
+}
+"""Smallest limits that any step program can be made for; a larger program may need more."""
+
+
+def check_limits(limits: Limits) -> None:
+    """Refuse limits below what any run needs.
+
+    Raises:
+        DeviceError: naming the limit.
+    """
+    for name, least in LEAST.items():
+        has = getattr(limits, name)
+        if has < least:
+            hint = f"leaving it out: WebGPU's default is {getattr(Limits(), name)}"
+            raise DeviceError(f"limits: {name}", f"at least {least}", str(has), hint)
+    alignment = limits.min_storage_buffer_offset_alignment
+    if not 0 < alignment <= ALIGN or ALIGN % alignment:
+        name = "min_storage_buffer_offset_alignment"
+        raise DeviceError(f"limits: {name}", f"a power of two up to {ALIGN}", str(alignment), str(ALIGN))
 
 
 def check_supported(run: ResolvedRun) -> None:

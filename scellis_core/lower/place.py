@@ -23,28 +23,33 @@ class SlotPool:
     Attributes:
         sizes: bytes of each slot, grown as needed while sequences are placed.
         activations: slots that held a value from the forward pass to the backward pass, in any sequence.
+        owners: block path whose value gave each slot its size.
     """
 
     sizes: list[int] = field(default_factory=list[int])
     activations: set[int] = field(default_factory=set[int])
+    owners: dict[int, str] = field(default_factory=dict[int, str])
     free: set[int] = field(default_factory=set[int])
 
     def begin(self) -> None:
         """Start another sequence: every slot is free."""
         self.free = set(range(len(self.sizes)))
 
-    def take(self, nbytes: int) -> int:
-        """A free slot: the smallest that holds ``nbytes``, else the largest made larger, else a new one."""
+    def take(self, nbytes: int, owner: str = "") -> int:
+        """A free slot: the smallest that holds ``nbytes``, else the largest made larger, else a new one.
+
+        Args:
+            nbytes: of the value.
+            owner: block path that the value belongs to, for errors.
+        """
         size = align(nbytes)
         fitting = [s for s in self.free if self.sizes[s] >= size]
         if fitting:
             slot = min(fitting, key=lambda s: (self.sizes[s], s))
-        elif self.free:
-            slot = max(self.free, key=lambda s: (self.sizes[s], -s))
-            self.sizes[slot] = size
         else:
-            slot = len(self.sizes)
-            self.sizes.append(size)
+            slot = max(self.free, key=lambda s: (self.sizes[s], -s)) if self.free else len(self.sizes)
+            self.sizes[slot : slot + 1] = [size]
+            self.owners[slot] = owner
         self.free.discard(slot)
         return slot
 
@@ -60,8 +65,9 @@ class SlotPool:
         """
         for slot, size in enumerate(self.sizes):
             if size > program.limits.max_buffer_size:
+                owner = self.owners.get(slot, "")
                 raise DeviceError(
-                    f"slot {slot}",
+                    f"block {owner}: its output" if owner else f"slot {slot}",
                     f"at most {program.limits.max_buffer_size} bytes (the device's max-buffer-size)",
                     str(size),
                     "a smaller batch_size with grad_accumulation",
@@ -151,7 +157,7 @@ class _Placement:
                 self.ranges[value] = self.ranges[read]
                 self.born[value] = index
             else:
-                slot = self.slots[value] = self.pool.take(value.type.nbytes)
+                slot = self.slots[value] = self.pool.take(value.type.nbytes, group.path)
                 self.ranges[value] = Range(slot_name(slot), 0, value.type.nbytes)
                 self.born[value] = index
 
@@ -180,7 +186,11 @@ class _Placement:
 def _emit(
     program: StepProgram, commands: Commands, group: Group, place: _Placement, scalars: ScalarTable, limits: Limits
 ) -> None:
-    """Emit one group's kernels with their bindings."""
+    """Emit one group's kernels with their bindings.
+
+    Raises:
+        DeviceError: if a kernel cannot be made within the limits; it names the group's block.
+    """
     ranges = {f"in{i}": place.ranges[v] for i, v in enumerate(group.inputs)}
     ranges |= {f"out{i}": place.ranges[v] for i, v in enumerate(group.outputs)}
     if group.kind == "copy":
@@ -189,9 +199,15 @@ def _emit(
     alias = {o: i for o, i in group.aliases.items() if ranges[o] == ranges[i]}
     shared = frozenset(k for k, r in ranges.items() if k.startswith("in") and r.buffer in written)
     scratch: list[int] = []
-    for call in emit_group(group, limits, scalars, alias=alias, read_write=shared):
+    try:
+        calls = emit_group(group, limits, scalars, alias=alias, read_write=shared)
+    except DeviceError as error:
+        path = group.family.path if group.family is not None else group.path
+        where = f"block {path}: {error.where}" if path else error.where
+        raise DeviceError(where, error.expected, error.got, error.hint) from error
+    for call in calls:
         for key, dtype, numel in call.scratch:
-            slot = place.pool.take(numel * DTYPES[dtype])
+            slot = place.pool.take(numel * DTYPES[dtype], group.path)
             scratch.append(slot)
             ranges[key] = Range(slot_name(slot), 0, numel * DTYPES[dtype])
         program.add_kernel(call.kernel)

@@ -238,7 +238,8 @@ def choose(
         raise DeviceError(
             "matrix kernel",
             "at least 64 invocations and 8 KiB of shared memory a workgroup",
-            f"{limits.max_compute_invocations_per_workgroup} and {limits.max_compute_workgroup_storage_size} bytes",
+            f"{min(limits.max_compute_invocations_per_workgroup, limits.max_compute_workgroup_size_x)} and "
+            f"{limits.max_compute_workgroup_storage_size} bytes",
             "another device",
         )
     return best[1]
