@@ -66,7 +66,8 @@ def write_site(record: Record, out: Path, catalog: Catalog) -> Path:
         splits = _data(compiled, dataset, building / "data.bin")
         _order(record, plan, building / "order.bin")
         _json(building / "program.json", compiled.program.to_json())
-        _json(building / "run.json", _run_file(run, compiled, plan, weights, splits))
+        sizes = {p.name: p.stat().st_size for p in building.glob("*.bin")}
+        _json(building / "run.json", _run_file(run, compiled, plan, weights, splits) | {"files": sizes})
         if out.exists():
             shutil.rmtree(out)
         building.chmod(0o755)

@@ -34,11 +34,14 @@ export async function openDevice() {
   return { device, adapter: [info.vendor, info.architecture, info.description].filter(Boolean).join(" ") || "WebGPU" };
 }
 
-/** Typed array of a tensor dtype. @param {string} dtype @param {ArrayBuffer} buffer */
-export function typed(dtype, buffer) {
-  if (dtype === "f32") return new Float32Array(buffer);
-  if (dtype === "i32") return new Int32Array(buffer);
-  if (dtype === "u32" || dtype === "bool") return new Uint32Array(buffer);
+/**
+ * Typed array of a tensor dtype over a buffer, or part of it.
+ * @param {string} dtype @param {ArrayBuffer} buffer @param {number} [offset] @param {number} [length] in elements
+ */
+export function typed(dtype, buffer, offset, length) {
+  if (dtype === "f32") return new Float32Array(buffer, offset, length);
+  if (dtype === "i32") return new Int32Array(buffer, offset, length);
+  if (dtype === "u32" || dtype === "bool") return new Uint32Array(buffer, offset, length);
   throw new HostError(`tensor dtype: expected f32, i32, u32 or bool, got ${dtype}`);
 }
 
@@ -56,6 +59,8 @@ export class Host {
     this.recorded = new Map();
     this.block = new ArrayBuffer(program.buffers.find(([name]) => name === "scalars")?.[1] ?? 4);
     this.view = new DataView(this.block);
+    /** Mapped-read buffers that are free, by size. @type {Map<number, GPUBuffer[]>} */
+    this.staging = new Map();
     /** @type {string | null} */
     this.lost = null;
     device.lost.then((info) => {
@@ -183,33 +188,51 @@ export class Host {
     this.device.queue.submit([encoder.finish()]);
   }
 
-  /** Read a tensor. @param {string} name */
-  async read(name) {
-    const [dtype, , [buffer, offset, size]] = this.program.tensors[name];
-    const padded = Math.ceil(size / 4) * 4;
-    const staging = this.device.createBuffer({ size: padded, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
-    const encoder = this.device.createCommandEncoder();
-    encoder.copyBufferToBuffer(this.#buffer(buffer), offset, staging, 0, padded);
+  /**
+   * Read tensors as they are now; later work on the device does not change what is read.
+   * @param {Record<string, string>} names key -> tensor
+   */
+  async read(names) {
+    const parts = Object.entries(names).map(([key, name]) => ({ key, tensor: this.program.tensors[name] }));
+    const padded = parts.map(({ tensor }) => Math.ceil(tensor[2][2] / 4) * 4);
+    const total = padded.reduce((sum, size) => sum + size, 0);
+    const free = this.staging.get(total) ?? [];
+    this.staging.set(total, free);
+    const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
+    const staging = free.pop() ?? this.device.createBuffer({ label: "readback", size: total, usage });
+    const encoder = this.device.createCommandEncoder({ label: "readback" });
+    let at = 0;
+    parts.forEach(({ tensor }, i) => {
+      const [, , [buffer, offset]] = tensor;
+      encoder.copyBufferToBuffer(this.#buffer(buffer), offset, staging, at, padded[i]);
+      at += padded[i];
+    });
     this.device.queue.submit([encoder.finish()]);
     const mapped = staging.mapAsync(GPUMapMode.READ);
     this.device.queue.submit([]); // lets Firefox notice the map at once
     await mapped;
-    const copy = staging.getMappedRange().slice(0, size);
-    staging.destroy();
-    return typed(dtype, copy);
+    const copy = staging.getMappedRange().slice(0);
+    staging.unmap();
+    /** @type {Record<string, ReturnType<typeof typed>>} */
+    const found = {};
+    at = 0;
+    parts.forEach(({ key, tensor }, i) => {
+      found[key] = typed(tensor[0], copy, at, tensor[2][2] / 4);
+      at += padded[i];
+    });
+    free.push(staging);
+    return found;
   }
 
   /** Outputs of the sequence that ran last. @param {string} sequence */
-  async outputs(sequence) {
-    /** @type {Record<string, ReturnType<typeof typed>>} */
-    const found = {};
-    for (const [name, tensor] of Object.entries(this.program.sequences[sequence].outputs)) found[name] = await this.read(tensor);
-    return found;
+  outputs(sequence) {
+    return this.read(this.program.sequences[sequence].outputs);
   }
 
   /** Free the device. */
   close() {
     for (const buffer of this.buffers.values()) buffer.destroy();
+    for (const free of this.staging.values()) for (const buffer of free) buffer.destroy();
     this.device.destroy();
   }
 }

@@ -39,17 +39,19 @@ function draw() {
   dirty = false;
   const canvas = /** @type {HTMLCanvasElement} */ (at("curve"));
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-  const { width, height } = canvas;
-  const [left, right, top, bottom] = [96, 24, 24, 56];
-  context.clearRect(0, 0, width, height);
+  const { clientWidth: width, clientHeight: height } = canvas;
+  const scale = devicePixelRatio;
+  [canvas.width, canvas.height] = [Math.round(width * scale), Math.round(height * scale)];
+  context.scale(scale, scale);
+  const [left, right, top, bottom] = [44, 8, 8, 26];
   const all = [...points.train, ...points.val].map(([, y]) => y).filter(Number.isFinite);
   const high = Math.max(...all, 1e-6);
   const x = (/** @type {number} */ step) => left + ((width - left - right) * step) / total;
   const y = (/** @type {number} */ loss) => top + (height - top - bottom) * (1 - loss / high);
-  context.font = "24px system-ui, sans-serif";
+  context.font = "12px system-ui, sans-serif";
   context.fillStyle = colour("--quiet");
   context.strokeStyle = colour("--line");
-  context.lineWidth = 2;
+  context.lineWidth = 1;
   for (let i = 0; i <= 4; i++) {
     const value = (high * i) / 4;
     context.beginPath();
@@ -57,13 +59,13 @@ function draw() {
     context.lineTo(width - right, y(value));
     context.stroke();
     context.textAlign = "right";
-    context.fillText(value.toPrecision(2), left - 12, y(value) + 8);
+    context.fillText(value.toPrecision(2), left - 6, y(value) + 4);
     context.textAlign = i === 0 ? "left" : i === 4 ? "right" : "center";
-    context.fillText(String(Math.round((total * i) / 4)), x((total * i) / 4), height - 16);
+    context.fillText(String(Math.round((total * i) / 4)), x((total * i) / 4), height - 8);
   }
   for (const [name, line] of /** @type {const} */ ([["--train", points.train], ["--val", points.val]])) {
     context.strokeStyle = colour(name);
-    context.lineWidth = 4;
+    context.lineWidth = 2;
     context.beginPath();
     line.forEach(([step, loss], i) => (i ? context.lineTo(x(step), y(loss)) : context.moveTo(x(step), y(loss))));
     context.stroke();
@@ -82,6 +84,8 @@ function fail(message) {
   at("error").hidden = false;
   at("error").textContent = message;
   toggle.disabled = true;
+  if (running) toggle.textContent = "Stopped";
+  else at("adapter").textContent = "";
 }
 
 worker.addEventListener("message", (/** @type {MessageEvent<FromWorker>} */ event) => {
@@ -89,7 +93,7 @@ worker.addEventListener("message", (/** @type {MessageEvent<FromWorker>} */ even
   if (message.type === "ready") {
     total = message.total;
     toggle.disabled = false;
-    at("adapter").textContent = `${message.adapter}; kernels compiled in ${Math.round(message.compile_ms)} ms`;
+    at("adapter").textContent = `${message.adapter}; kernels compiled in ${(message.compile_ms / 1000).toFixed(1)} s`;
     at("steps").textContent = `0 / ${total}`;
     redraw();
   } else if (message.type === "step") {
@@ -117,13 +121,18 @@ worker.addEventListener("message", (/** @type {MessageEvent<FromWorker>} */ even
 });
 worker.addEventListener("error", (event) => fail(event.message || "the worker could not start"));
 
+new ResizeObserver(redraw).observe(at("curve"));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 toggle.addEventListener("click", () => worker.postMessage({ type: running ? "pause" : "start" }));
 document.addEventListener("visibilitychange", () => {
   if (document.hidden && running) at("hidden-note").hidden = false;
 });
 
-const run = await (await fetch(new URL("./run.json", import.meta.url))).json();
-at("title").textContent = run.title;
-document.title = `${run.title}: Scellis`;
-at("record").textContent = run.record;
+const response = await fetch(new URL("./run.json", import.meta.url));
+if (response.ok) {
+  const run = await response.json();
+  at("title").textContent = run.title;
+  document.title = `${run.title}: Scellis`;
+  at("record").textContent = run.record;
+}
 worker.postMessage({ type: "load", base: new URL(".", import.meta.url).href });

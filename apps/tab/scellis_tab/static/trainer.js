@@ -5,6 +5,8 @@ import { HostError, typed } from "./host.js";
 
 /** @typedef {import("./host.js").Host} Host */
 /** @typedef {import("./types").RunFile} RunFile */
+/** @typedef {{dtype: string, size: number, all: ReturnType<typeof typed>}} Rows */
+/** @typedef {{step: number, epoch: number, report: Promise<Record<string, number>>}} Update */
 
 /** Trains one run on one host. */
 export class Trainer {
@@ -12,7 +14,15 @@ export class Trainer {
   constructor(host, run, files) {
     this.host = host;
     this.run = run;
-    this.data = files.data;
+    /** Each split's arrays over the file's own memory. @type {Record<string, Record<string, Rows>>} */
+    this.splits = {};
+    for (const [split, { arrays }] of Object.entries(run.splits)) {
+      this.splits[split] = {};
+      for (const [name, { dtype, shape, offset, bytes }] of Object.entries(arrays)) {
+        const size = shape.reduce((a, b) => a * b, 1);
+        this.splits[split][name] = { dtype, size, all: typed(dtype, files.data, offset, bytes / 4) };
+      }
+    }
     this.order = new Uint32Array(files.order);
     this.step = 0;
     this.micros = Math.ceil(run.examples / run.batch);
@@ -37,11 +47,10 @@ export class Trainer {
     /** @type {Record<string, ArrayBufferView>} */
     const inputs = {};
     for (const name of Object.keys(this.host.program.sequences[sequence].inputs)) {
-      const source = this.run.splits[split].arrays[name];
+      const source = this.splits[split][name];
       if (!source) throw new HostError(`data: expected an array ${name} in split ${split}, got none`);
-      const size = source.shape.reduce((a, b) => a * b, 1);
-      const all = typed(source.dtype, this.data.slice(source.offset, source.offset + source.bytes));
-      const out = typed(source.dtype, new ArrayBuffer(4 * size * rows.length));
+      const { dtype, size, all } = source;
+      const out = typed(dtype, new ArrayBuffer(4 * size * rows.length));
       for (let i = 0; i < rows.length; i++) out.set(all.subarray(rows[i] * size, (rows[i] + 1) * size), i * size);
       inputs[name] = out;
     }
@@ -64,8 +73,8 @@ export class Trainer {
     return values;
   }
 
-  /** One update; resolves to its report by name. */
-  async update() {
+  /** Send one update to the device; its report, by name, comes when the device gets there. @returns {Update} */
+  update() {
     const { run } = this;
     const epoch = this.epoch;
     const within = this.step - epoch * this.perEpoch;
@@ -82,11 +91,11 @@ export class Trainer {
     const scalars = this.scalars(counter);
     this.host.run("apply", {}, scalars);
     this.step += 1;
-    const { report } = await this.host.outputs("apply");
-    /** @type {Record<string, number>} */
-    const named = { lr: scalars.lr };
-    this.report.forEach((name, i) => (named[name] = report[i]));
-    return named;
+    const report = this.host.outputs("apply").then(({ report }) => ({
+      lr: scalars.lr,
+      ...Object.fromEntries(this.report.map((name, i) => [name, report[i]])),
+    }));
+    return { step: this.step, epoch, report };
   }
 
   /** Loss and metrics of a split. @param {string} split */

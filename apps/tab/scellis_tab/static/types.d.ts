@@ -63,6 +63,8 @@ export interface RunFile {
   tensors: { name: string; offset: number; bytes: number }[];
   splits: Record<string, Split>;
   metrics: MetricRule[];
+  /** Bytes of each binary file of the site. */
+  files: Record<string, number>;
 }
 
 export type Scalars = Record<string, number>;
