@@ -39,6 +39,7 @@ def rows(store: Path) -> list[dict[str, Any]]:
                 "dataset": run.dataset or None,
                 "checkpoint_step": checkpoints[0].step if checkpoints else None,
                 "weights": checkpoints[0].weights if checkpoints else None,
+                "weights_object": checkpoints[0].objects[0] if checkpoints else None,
                 "metrics": newest,
             }
         )
@@ -100,12 +101,13 @@ def save(record: Path, store: Path | None, plugins_dir: Path | None) -> None:
 @click.argument("run", required=False)
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="File to write.")
 @click.option("--best", is_flag=True, help="The best checkpoint instead of the newest.")
+@click.option("--step", type=click.IntRange(min=0), help="The checkpoint of this step instead of the newest.")
 @store_option
-def export(run: str | None, out: Path, best: bool, store: Path | None) -> None:
+def export(run: str | None, out: Path, best: bool, step: int | None, store: Path | None) -> None:
     """Write the weights of RUN (the latest without) as safetensors."""
     from scellis_core.train import api
 
-    click.echo(str(api.export(run, out, store=store or DEFAULT_STORE, best=best)))
+    click.echo(str(api.export(run, out, store=store or DEFAULT_STORE, best=best, step=step)))
 
 
 @click.command()

@@ -75,11 +75,16 @@ def train(
 
 @click.command()
 @click.argument("run", required=False)
+@click.option(
+    "--step", type=click.IntRange(min=0), help="Go on from the checkpoint of this step; later ones are dropped."
+)
 @device_option
 @store_option
 @limits_option
 @plugins_option
-def resume(run: str | None, device: str, store: Path | None, limits: Path | None, plugins_dir: Path | None) -> int:
+def resume(
+    run: str | None, step: int | None, device: str, store: Path | None, limits: Path | None, plugins_dir: Path | None
+) -> int:
     """Go on with RUN (an id or its beginning; the latest interrupted one without) from its newest checkpoint."""
     from scellis_core.catalog import Catalog
     from scellis_core.store import Store
@@ -90,7 +95,7 @@ def resume(run: str | None, device: str, store: Path | None, limits: Path | None
     catalog, cap, chosen = Catalog.discover(plugins_dir), read_limits(limits), choose_device(device)
     return _run(
         lambda callbacks: api.resume(
-            found, store=folder, device=chosen, callbacks=callbacks, catalog=catalog, limits=cap
+            found, step=step, store=folder, device=chosen, callbacks=callbacks, catalog=catalog, limits=cap
         ),
         folder,
     )

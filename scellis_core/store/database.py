@@ -63,7 +63,10 @@ class Database:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(f"store {self.path.parent}", "a folder", str(error), "another --store") from error
+            got = error.strerror or str(error)
+            raise StoreError(
+                f"store {self.path.parent}", "a folder that can be made", got, "another --store"
+            ) from error
         with self._open("BEGIN IMMEDIATE") as connection:
             yield connection
 
@@ -93,6 +96,9 @@ class Database:
         except sqlite3.DatabaseError as error:
             if "locked" in str(error):
                 expected, hint = f"the database free within {PATIENCE:g} s", "again when other processes are done"
+            elif isinstance(error, sqlite3.OperationalError):
+                expected = "a provenance database that can be read and written"
+                hint = "room on the disk, its permissions, or another --store"
             else:
                 expected, hint = "a provenance database", "another --store"
             raise StoreError(str(self.path), expected, str(error), hint) from error

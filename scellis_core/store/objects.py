@@ -71,9 +71,8 @@ class Objects:
                 _sync(target.parent)
                 at("rename")
         except OSError as error:
-            raise StoreError(
-                f"store {self.root}", "a disk that takes the object", str(error), "another --store"
-            ) from error
+            got, hint = error.strerror or str(error), "room on the disk, or another --store"
+            raise StoreError(f"store {self.root}", "a disk that takes the object", got, hint) from error
         finally:
             if temporary is not None:
                 temporary.unlink(missing_ok=True)
@@ -91,10 +90,10 @@ class Objects:
         except FileNotFoundError:
             raise _bad(digest, f"a file {path}", "none") from None
         except OSError as error:
-            raise _bad(digest, f"a readable file {path}", str(error)) from error
+            raise _bad(digest, f"a readable file {path}", error.strerror or str(error)) from error
         found = "sha256:" + hashlib.sha256(data).hexdigest()
         if found != digest:
-            raise _bad(digest, "bytes of that digest", f"{len(data)} bytes of {found}")
+            raise _bad(digest, f"bytes of that digest in {path}", f"{len(data)} bytes of {found}")
         return data
 
     def verify(self, digest: str) -> None:
@@ -133,7 +132,7 @@ class Objects:
         try:
             self.path(digest).unlink(missing_ok=True)
         except OSError as error:
-            raise StoreError(f"object {digest}", "a file that can be deleted", str(error)) from error
+            raise StoreError(f"object {digest}", "a file that can be deleted", error.strerror or str(error)) from error
 
     def clear_temporary(self, older_than: float) -> int:
         """Delete what killed writers left (last changed at that time or before); returns how many files."""

@@ -14,6 +14,8 @@ import socket
 import sys
 from pathlib import Path
 
+from scellis_core.errors import StoreError
+
 _BUSY = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
 
 
@@ -39,9 +41,15 @@ def claim(path: Path) -> Claim | None:
     """Lock a file, made if missing; None where another process (or another claim of this one) holds it.
 
     Where the file system has no locks the claim is given and holds nobody off.
+
+    Raises:
+        StoreError: if the file cannot be made.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        handle = _opened(path)
+    except OSError as error:
+        got = error.strerror or str(error)
+        raise StoreError(str(path), "a file that can be written", got, "another --store") from error
     try:
         _lock(handle)
     except OSError as error:
@@ -56,10 +64,12 @@ def alive(path: Path, identity_text: str) -> bool:
 
     Args:
         path: the file of :func:`claim`.
-        identity_text: what :func:`identity` gave there, for file systems without locks.
+        identity_text: what :func:`identity` gave there, for file systems without locks, or that are read only.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        handle = _opened(path)
+    except OSError:
+        return _alive_by_id(identity_text)
     try:
         _lock(handle)
     except OSError as error:
@@ -67,6 +77,11 @@ def alive(path: Path, identity_text: str) -> bool:
     finally:
         os.close(handle)
     return False
+
+
+def _opened(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
 
 
 def identity() -> str:

@@ -70,6 +70,7 @@ class CheckpointRow:
         best: whether it is the best so far.
         reason: why it was written.
         created: seconds since 1970.
+        objects: digests of the objects of weights and of optimizer state.
     """
 
     id: int
@@ -81,6 +82,7 @@ class CheckpointRow:
     best: bool
     reason: str = ""
     created: float = 0.0
+    objects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

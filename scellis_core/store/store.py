@@ -7,7 +7,8 @@ import re
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -225,7 +226,12 @@ class Store:
         if found:
             several = ", ".join(r.id for r in found[:8]) + (", ..." if len(found) > 8 else "")
             raise StoreError(f"run {name}", "one run that begins so", f"{len(found)}: {several}", "more of the id")
-        raise StoreError(f"run {name}", "a run that begins so", "none", nearest(name, [r.id for r in rows]))
+        raise StoreError(
+            f"run {name or repr(name)}",
+            "a run that begins so",
+            "none",
+            nearest(name, [r.id for r in rows]) or "scellis train",
+        )
 
     def environments(self, run: str) -> list[tuple[int, Mapping[str, Any]]]:
         """Where a run ran: (step from which on, facts), in order."""
@@ -400,16 +406,33 @@ class Store:
             rows = db.execute("SELECT * FROM checkpoints WHERE run = ? ORDER BY step DESC", (run,))
             return [_checkpoint(r) for r in rows]
 
-    def checkpoint(self, run: str, *, best: bool = False) -> tuple[CheckpointRow, Checkpoint]:
-        """The newest (or best) checkpoint of a run, its bundle verified.
+    def checkpoint(self, run: str, *, best: bool = False, step: int | None = None) -> tuple[CheckpointRow, Checkpoint]:
+        """The newest (or best, or a step's) checkpoint of a run, its bundle verified.
 
         Raises:
             StoreError: if there is none, or an object of it is missing or damaged (named).
         """
-        rows = [r for r in self.checkpoints(run) if r.best or not best]
+        kept = self.checkpoints(run)
+        rows = [r for r in kept if (r.best or not best) and step in (None, r.step)]
+        if kept and step is not None and not rows:
+            raise StoreError(f"run {run}", f"a checkpoint of step {step}", "none", f"one of {_steps(kept)}")
         if not rows:
-            raise StoreError(f"run {run}", "a checkpoint" + (" marked best" if best else ""), "none yet")
-        return rows[0], Checkpoint.from_bytes(self.objects.get(rows[0].bundle), f"object {rows[0].bundle}")
+            expected = "a checkpoint marked best" if best else "a checkpoint"
+            hint = "checkpoint: { best: { metric: val_loss } } in the record" if best else f"scellis resume {run}"
+            raise StoreError(f"run {run}", expected, "none yet", hint)
+        with self.reading(run, rows[0]):
+            return rows[0], Checkpoint.from_bytes(self.objects.get(rows[0].bundle), f"object {rows[0].bundle}")
+
+    @contextmanager
+    def reading(self, run: str, row: CheckpointRow) -> Iterator[None]:
+        """Where what is read of a checkpoint is damaged, the error names the run's other checkpoints."""
+        try:
+            yield
+        except StoreError as error:
+            others = [r for r in self.checkpoints(run) if r.step != row.step]
+            hint = f"--step of another checkpoint ({_steps(others)})" if others else error.hint
+            where = f"checkpoint at step {row.step}: {error.where}"
+            raise StoreError(where, error.expected, error.got, hint) from error
 
     def tensors(self, digest: str) -> dict[str, NDArray[Any]]:
         """Tensors of a safetensors object, verified.
@@ -549,7 +572,11 @@ def _run(row: sqlite3.Row) -> RunRow:
     return RunRow(**values)
 
 
+def _steps(rows: Iterable[CheckpointRow]) -> str:
+    return ", ".join(str(step) for step in sorted({r.step for r in rows}, reverse=True))
+
+
 def _checkpoint(row: sqlite3.Row) -> CheckpointRow:
     values: dict[str, Any] = {n: row[n] for n in CheckpointRow.__dataclass_fields__}
-    values["best"] = bool(row["best"])
+    values["best"], values["objects"] = bool(row["best"]), tuple(json.loads(row["objects"]))
     return CheckpointRow(**values)

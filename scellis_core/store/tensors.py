@@ -73,7 +73,9 @@ def decode(data: bytes, where: str) -> dict[str, NDArray[Any]]:
     try:
         return load(data)
     except (SafetensorError, ValueError) as error:
-        raise StoreError(where, "a safetensors object", str(error)) from error
+        got = " ".join(str(error).split()).removeprefix("Error while deserializing: ")
+        hint = "the digest of weights: weights_object of scellis runs --json"
+        raise StoreError(where, "weights in the safetensors format", got, hint) from error
     except (KeyError, TypeError, AttributeError) as error:
         raise StoreError(where, "dtypes of NumPy", f"{type(error).__name__}: {error}", "f32") from error
 

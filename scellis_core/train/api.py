@@ -9,12 +9,14 @@ Example:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scellis_core.blocks import Dataset
 from scellis_core.catalog import Catalog
 from scellis_core.compile import compile_run
 from scellis_core.errors import DataError, RecordError, StoreError
@@ -74,7 +76,14 @@ def load(record: Record | str | Path, *, store: str | Path | None = None) -> Rec
     wanted = loaded.stored
     if wanted is None:
         return loaded
-    found = Store(store_path(loaded, store)).load_model(str(wanted._replace(version=None)), wanted.version)
+    root = Store(store_path(loaded, store))
+    try:
+        found = root.load_model(str(wanted._replace(version=None)), wanted.version)
+    except StoreError as error:
+        if not error.where.startswith("model "):
+            raise
+        hint = error.hint or "scellis save of a record that has its architecture"
+        raise StoreError(loaded.where("model"), f"a model stored in {root.root}", str(wanted), hint) from error
     return loaded.merged_with(found)
 
 
@@ -146,6 +155,7 @@ def train(
 def resume(
     run: str | None = None,
     *,
+    step: int | None = None,
     store: str | Path = ".scellis",
     device: str = "auto",
     on_event: Callable[[Event], None] | None = None,
@@ -157,6 +167,7 @@ def resume(
 
     Args:
         run: id, or the beginning of one; the latest interrupted run where None.
+        step: of the checkpoint to go on from instead; what was logged and saved after it is dropped.
         store: the store's folder.
         device: as for :func:`train`; another device than before may give other bits.
         on_event: as for :func:`train`.
@@ -178,8 +189,8 @@ def resume(
             session.initialise()
             _start_from(session, root)
             state = None
-            if root.checkpoints(row.id):
-                state = LoopState.from_json(restore(session, root, row.id).loop)
+            if step is not None or root.checkpoints(row.id):
+                state = LoopState.from_json(restore(session, root, row.id, step=step).loop)
             loop = Loop(session, _all(callbacks, on_event), state)
             facts = environment(session)
             epoch, _ = session.require_plan().position(session.step)
@@ -197,15 +208,25 @@ def record_of(row: RunRow, store: Store) -> Record:
     return load(record, store=store.root)
 
 
-def restore(session: Session, store: Store, run: str, *, best: bool = False, optimizer: bool = True) -> Checkpoint:
+def restore(
+    session: Session,
+    store: Store,
+    run: str,
+    *,
+    best: bool = False,
+    step: int | None = None,
+    optimizer: bool = True,
+) -> Checkpoint:
     """Write a checkpoint's tensors to the device and set the session to its step."""
-    row, bundle = store.checkpoint(run, best=best)
+    row, bundle = store.checkpoint(run, best=best, step=step)
     if bundle.record != session.record.digest:
         raise StoreError(f"checkpoint at step {row.step}", f"record {session.record.digest}", bundle.record)
-    session.load(store.tensors(bundle.weights), session.weight_names(), f"checkpoint at step {row.step}")
+    with store.reading(run, row):
+        weights = store.tensors(bundle.weights)
+        rest = store.tensors(bundle.optimizer_state) if optimizer else {}
+    session.load(weights, session.weight_names(), f"checkpoint at step {row.step}")
     if optimizer:
-        names = session.optimizer_names()
-        session.load(store.tensors(bundle.optimizer_state), names, f"checkpoint at step {row.step}")
+        session.load(rest, session.optimizer_names(), f"checkpoint at step {row.step}")
         session.step = bundle.step
         session.scheduler_state = dict(bundle.scheduler)
         expected = int(bundle.rng_state["counter"])
@@ -218,8 +239,12 @@ def _start_from(session: Session, store: Store) -> None:
     """Weights that the record's ``init`` names."""
     init = session.record.spec.init
     if init is not None:
-        digest = init.source.removeprefix("object:")
-        session.load(store.tensors(digest), session.weight_names(), session.record.where("init.from"))
+        where = session.record.where("init.from")
+        try:
+            tensors = store.tensors(init.source.removeprefix("object:"))
+        except StoreError as error:
+            raise StoreError(f"{where}: {error.where}", error.expected, error.got, error.hint) from error
+        session.load(tensors, session.weight_names(), where)
 
 
 def _check_data(session: Session, store: Store, run: str) -> None:
@@ -368,7 +393,14 @@ def evaluate(
         return session.evaluate(split)
 
 
-def export(run: str | None, out: str | Path, *, store: str | Path = ".scellis", best: bool = False) -> Path:
+def export(
+    run: str | None,
+    out: str | Path,
+    *,
+    store: str | Path = ".scellis",
+    best: bool = False,
+    step: int | None = None,
+) -> Path:
     """Write a run's weights (parameters and running statistics, by path) as safetensors in f32.
 
     Args:
@@ -376,6 +408,7 @@ def export(run: str | None, out: str | Path, *, store: str | Path = ".scellis", 
         out: file to write; an existing one is replaced in one move.
         store: the store's folder.
         best: the best checkpoint instead of the newest.
+        step: the checkpoint of this step instead.
 
     Returns:
         The file's path.
@@ -388,10 +421,12 @@ def export(run: str | None, out: str | Path, *, store: str | Path = ".scellis", 
 
     root = Store(Path(store))
     row = _find(root, run)
-    _, bundle = root.checkpoint(row.id, best=best)
+    kept, bundle = root.checkpoint(row.id, best=best, step=step)
+    with root.reading(row.id, kept):
+        weights = root.tensors(bundle.weights)
     tensors = {
         name.removeprefix("state:"): array.astype(np.float32) if array.dtype == np.float64 else array
-        for name, array in root.tensors(bundle.weights).items()
+        for name, array in weights.items()
     }
     metadata = {
         "format": "pt",
@@ -400,6 +435,9 @@ def export(run: str | None, out: str | Path, *, store: str | Path = ".scellis", 
         "scellis.record": row.record_digest,
     }
     target = Path(out)
+    if target.exists() and not target.is_file():
+        got = "a folder" if target.is_dir() else "a device or pipe"
+        raise DataError(str(target), "a file that can be replaced, or none yet", got, "another file name")
     temporary = target.with_name(target.name + ".part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -408,7 +446,8 @@ def export(run: str | None, out: str | Path, *, store: str | Path = ".scellis", 
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
-        raise DataError(str(target), "a file that can be written", str(error)) from error
+        got, hint = error.strerror or str(error), "another file name, or room on the disk"
+        raise DataError(str(target), "a file that can be written", got, hint) from error
     return target
 
 
@@ -463,9 +502,9 @@ def sample(
 
     from scellis_core import rng
 
-    if temperature < 0 or length < 0 or (top_k is not None and top_k < 1):
+    if not 0 <= temperature < math.inf or length < 0 or (top_k is not None and top_k < 1):
         got = f"{temperature}, {length}, {top_k}"
-        raise DataError("sample", "temperature and length of at least 0, top_k of at least 1", got)
+        raise DataError("sample", "a finite temperature and a length of at least 0, top_k of at least 1", got)
     with closing(open_run(run, store=store, device=device, evaluate=False, catalog=catalog)) as session:
         dataset = session.require_dataset()
         names = list(session.run.graph.inputs)
@@ -474,7 +513,7 @@ def sample(
         if len(names) != 1 or len(shape) != 1:
             raise RecordError(session.record.where("data"), "a model of one token sequence", ", ".join(names))
         context = shape[0]
-        ids = list(dataset.encode(prompt))
+        ids = _encoded(dataset, prompt)
         if not ids:
             raise DataError("--prompt", "at least one token", "an empty text")
         draws = rng.uniform64(seed, "sample", 0, length)
@@ -485,6 +524,17 @@ def sample(
             logits = np.asarray(session.predict({names[0]: padded})[output], np.float64)[0, len(window) - 1]
             ids.append(_draw(logits, temperature, top_k, float(draws[step])))
             yield dataset.decode(ids[-1:])
+
+
+def _encoded(dataset: Dataset, prompt: str) -> list[int]:
+    """Token ids of a prompt; an error names its position in the prompt."""
+    try:
+        return list(dataset.encode(prompt))
+    except DataError as error:
+        place, _, position = error.where.rpartition(": ")
+        if not place:
+            raise
+        raise DataError(f"--prompt: {position}", error.expected, error.got, error.hint) from error
 
 
 def _draw(logits: NDArray[Any], temperature: float, top_k: int | None, unit: float) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scellis_core import rng
-from scellis_core.blocks import DataContext, Dataset, ScheduleContext
+from scellis_core.blocks import ArraySet, DataContext, Dataset, ScheduleContext
 from scellis_core.catalog import Catalog
 from scellis_core.compile import Compiled, compile_run
 from scellis_core.errors import DataError, RecordError, nearest
@@ -22,6 +22,16 @@ from scellis_core.train.executors import Executor, OracleExecutor, Pending
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class _Outside:
+    """An id past its table: its place and value, the table's size, and the array's largest id."""
+
+    place: tuple[int, ...]
+    value: int
+    limit: int
+    top: int
 
 
 @dataclass
@@ -187,19 +197,42 @@ class Session:
             DataError: for the first id that is below 0 or past its input's table, and is no ``ignore_index``.
         """
         for name, array in batch.items():
-            spec = self.compiled.inputs.get(name)
-            if spec is None or spec.limit is None:
-                continue
-            bad = (array < 0) | (array >= spec.limit)
-            if not bad.any():
-                continue
-            for ignored in self._ignored(name):
-                bad &= array != ignored
-            if bad.any():
-                first, *rest = (int(i) for i in np.argwhere(bad)[0])
+            bad = self._outside(name, array)
+            if bad is not None:
+                first, *rest = bad.place
                 place = f"{where} example {int(examples[first])}: {name}{rest or ''}"
-                raise DataError(place, f"an id from 0 to {spec.limit - 1}", str(int(array[first, *rest])))
+                raise DataError(place, f"an id from 0 to {bad.limit - 1}", str(bad.value))
         return batch
+
+    def check_ids(self) -> None:
+        """Refuse ids outside their table before a run begins, where the whole dataset is in memory.
+
+        Raises:
+            DataError: for the first such id, naming its place in the array.
+        """
+        if not isinstance(self.dataset, ArraySet):
+            return
+        for name, array in self.dataset.arrays.items():
+            bad = self._outside(name, array)
+            if bad is not None:
+                place = f"{self.record.where('data')}: {name}{list(bad.place)}"
+                room = f", or a model with room for ids up to {bad.top}" if bad.top >= bad.limit else ""
+                raise DataError(place, f"an id from 0 to {bad.limit - 1}", str(bad.value), f"mending the data{room}")
+
+    def _outside(self, name: str, array: NDArray[Any]) -> _Outside | None:
+        """The first id of an input that is below 0 or past its table, and is no ``ignore_index``."""
+        spec = self.compiled.inputs.get(name)
+        if spec is None or spec.limit is None:
+            return None
+        bad = (array < 0) | (array >= spec.limit)
+        if not bad.any():
+            return None
+        for ignored in self._ignored(name):
+            bad &= array != ignored
+        if not bad.any():
+            return None
+        place = tuple(int(i) for i in np.argwhere(bad)[0])
+        return _Outside(place, int(array[place]), spec.limit, int(array.max()))
 
     def _ignored(self, target: str) -> set[int]:
         uses = [*self.run.losses, *self.run.metrics]
@@ -304,6 +337,9 @@ def open_session(
         evaluate: compile evaluation: of the split that a training run validates on, else of every split.
         predict: batch sizes of :meth:`Session.predict`.
         prepare: called with the resolved run before anything is allocated (the plan's check).
+
+    Raises:
+        ScellisError: if record, data or device do not allow it; nothing stays open then.
     """
     run = resolve_run(record, catalog, record.base)
     if train and (missing := record.pipeline_missing()):
@@ -322,15 +358,32 @@ def open_session(
     except BaseException:
         opened.close()
         raise
-    return Session(record, run, compiled, executor, dataset, plan)
+    session = Session(record, run, compiled, executor, dataset, plan)
+    try:
+        if training or evaluation:
+            session.check_ids()
+    except BaseException:
+        session.close()
+        raise
+    return session
 
 
 def open_data(run: ResolvedRun) -> Dataset | None:
-    """The run's dataset, or None where the record names none."""
+    """The run's dataset, or None where the record names none.
+
+    Raises:
+        DataError: if it does not hold what its block promises, or does not fit in memory.
+    """
     if run.data is None:
         return None
     record = run.record
-    return run.data.block.open(run.data.params, DataContext(record.base, record.spec.seed, record.where("data")))
+    where = record.where("data")
+    try:
+        return run.data.block.open(run.data.params, DataContext(record.base, record.spec.seed, where))
+    except MemoryError as error:
+        raise DataError(
+            where, "examples that fit in memory", str(error) or "more", "fewer or smaller examples"
+        ) from error
 
 
 def batches(record: Record, sizes: Mapping[str, int], train: bool) -> tuple[Schedule | None, list[int], list[int]]:

@@ -197,7 +197,10 @@ def test_stored_models(tmp_path: Path) -> None:
     assert scellis.predict(None, {"x": arrays()["x"][:2]}, store=tmp_path, device="oracle")["logits"].shape == (2, 2)
     (tmp_path / "mine.sml").write_text("sml: 1\nmodel: user/tests/tiny@3\ndeterminism_tier: debug\n", encoding="utf-8")
     found = refusal(scellis.load, tmp_path / "mine.sml", store=tmp_path)
-    assert found.startswith(f"model user/tests/tiny@3: expected a stored model in {tmp_path}, got none; try")
+    assert found == (
+        f"{tmp_path / 'mine.sml'}:2:8 model: expected a model stored in {tmp_path}, got user/tests/tiny@3; "
+        "try one of: user/tests/tiny@2, user/tests/tiny@1"
+    )
 
 
 TEXT = """

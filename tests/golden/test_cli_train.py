@@ -97,7 +97,7 @@ def test_train_and_use(scellis: Call, tmp_path: Path) -> None:
     (row,) = runs(scellis)
     assert list(row) == [
         "run", "state", "error", "model", "epoch", "step", "total", "skipped", "device", "tier", "record", "dataset",
-        "checkpoint_step", "weights", "metrics",
+        "checkpoint_step", "weights", "weights_object", "metrics",
     ]  # fmt: skip
     assert (row["run"], row["state"], row["error"], row["model"]) == (name, "finished", None, "user/ada/tiny")
     assert (row["epoch"], row["step"], row["total"], row["checkpoint_step"]) == (1, 6, 6, 6)
@@ -116,7 +116,10 @@ def test_train_and_use(scellis: Call, tmp_path: Path) -> None:
     assert sum(a.size for a in tensors.values()) == 64 * 4 + 4 + 4 * 10 + 10
     assert {a.dtype for a in tensors.values()} == {np.dtype(np.float32)}
     done = scellis("export", name, "-o", "w.safetensors", "--best")
-    assert done.err == f"error: run {name}: expected a checkpoint marked best, got none yet\n  scellis explain store\n"
+    assert done.err == (
+        f"error: run {name}: expected a checkpoint marked best, got none yet; "
+        "try checkpoint: { best: { metric: val_loss } } in the record\n  scellis explain store\n"
+    )
     done = scellis("resume", name, "--device", "oracle")
     assert (done.code, done.out) == (1, "")
     assert "finished" in done.err

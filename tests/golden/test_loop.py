@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from tiny import STEPS, arrays, digest, in_processes, plant_infinity, state_of, tiny, unix
 
+from scellis_core.blocks import ArraySet
 from scellis_core.catalog import Catalog
 from scellis_core.errors import DataError, RecordError, ScellisError, StoreError
 from scellis_core.record import Record
@@ -190,19 +192,30 @@ def test_a_damaged_checkpoint_is_refused_and_the_run_stays_as_it_was(tmp_path: P
         api.train(tiny(tmp_path), store=tmp_path, device="oracle", on_event=fail)
     store = Store(tmp_path)
     row = store.find_run()
+    kept = [r.step for r in store.checkpoints(row.id)]
+    assert len(kept) > 1
     _, bundle = store.checkpoint(row.id)
     path = store.objects.path(bundle.optimizer_state)
     data = path.read_bytes()
     path.write_bytes(data[:-100])
     found = refusal(api.resume, row.id, store=tmp_path, device="oracle")
     assert found.startswith(
-        f"object {bundle.optimizer_state}: expected bytes of that digest, got {len(data) - 100} bytes"
+        f"checkpoint at step {kept[0]}: object {bundle.optimizer_state}: expected bytes of that digest in {path}, "
+        f"got {len(data) - 100} bytes of sha"
     )
-    assert found.endswith("; try another checkpoint, or the file again from a copy")
+    assert found.endswith(f"; try --step of another checkpoint ({', '.join(map(str, kept[1:]))})")
     path.unlink()
     found = refusal(api.resume, row.id, store=tmp_path, device="oracle")
-    assert found.startswith(f"object {bundle.optimizer_state}: expected a file {path}, got none; try")
+    assert found.startswith(f"checkpoint at step {kept[0]}: object {bundle.optimizer_state}: expected a file {path}, ")
+    assert refusal(api.resume, row.id, step=1000, store=tmp_path, device="oracle") == (
+        f"run {row.id}: expected a checkpoint of step 1000, got none; try one of {', '.join(map(str, kept))}"
+    )
     assert Store(tmp_path).find_run(row.id).state == "interrupted"
+    older = tmp_path / "older"
+    shutil.copytree(tmp_path / "objects", older / "objects")
+    shutil.copy(tmp_path / "provenance.sqlite", older)
+    api.resume(row.id, step=kept[1], store=older, device="oracle")
+    assert state_of(older, row.id) == at_once()
     path.write_bytes(data)
     api.resume(row.id, store=tmp_path, device="oracle")
     assert state_of(tmp_path, row.id) == at_once()
@@ -437,9 +450,20 @@ def test_ids_out_of_range_are_refused_with_their_place(tmp_path: Path) -> None:
         data[name][3, 0] = bad
         np.savez(tmp_path / "bad.npz", **data)
         found = refusal(api.train, record.with_override("data.path", "bad.npz"), store=tmp_path, device="oracle")
-        assert found == f"data train example 3: {name}[0]: expected an id from 0 to 10, got {bad}"
-    row = Store(tmp_path).runs()[0]
-    assert (row.state, row.error) == ("failed", f"DataError: {found}")
+        room = ", or a model with room for ids up to 11" if bad == 11 else ""
+        assert found == (
+            f"tokens.sml:4:7 data: {name}[3, 0]: expected an id from 0 to 10, got {bad}; try mending the data{room}"
+        )
+    assert Store(tmp_path).runs() == []
+
+
+def test_ids_out_of_range_in_a_batch_are_refused_too(tmp_path: Path) -> None:
+    """Of data that is not in memory as a whole, only the batch shows them."""
+    session = opened(tokens(tmp_path, batch_size=5))
+    assert isinstance(session.dataset, ArraySet)
+    session.dataset.arrays["x"][3, 0] = 11
+    text = refusal(lambda: [session.update() for _ in range(3)])
+    assert text == "data train example 3: x[0]: expected an id from 0 to 10, got 11"
 
 
 def test_weights_of_another_run_as_a_start(tmp_path: Path) -> None:
@@ -463,7 +487,7 @@ def test_weights_of_another_run_as_a_start(tmp_path: Path) -> None:
     assert found == "override init.from: h.weight: expected shape [9, 6], got [8, 6]"
     missing = record.with_override("init.from", "object:sha256:" + "0" * 64)
     assert refusal(api.train, missing, store=tmp_path, device="oracle").startswith(
-        f"object sha256:{'0' * 64}: expected"
+        f"override init.from: object sha256:{'0' * 64}: expected a file "
     )
 
 

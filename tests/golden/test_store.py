@@ -149,7 +149,7 @@ def test_refused_tensors(store: Store) -> None:
     whole = encode(arrays())
     for bad in (whole[:-1], whole[:20], b"", b"\xff" * 40, whole + b"0"):
         digest = store.objects.put(bad)
-        with pytest.raises(StoreError, match=f"object {digest}: expected a safetensors object"):
+        with pytest.raises(StoreError, match=f"object {digest}: expected weights in the safetensors format"):
             store.tensors(digest)
     header = b'{"w":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}'
     digest = store.objects.put(len(header).to_bytes(8, "little") + header + bytes(4))
