@@ -41,7 +41,7 @@ MEANINGS: dict[str, tuple[str, str, str]] = {
         "A run, checkpoint, object or stored model is missing or damaged. A damaged object is never used.",
         "run 2026: expected one run that begins so, got none",
         "`scellis runs --store DIR` lists what is there. The store is `.scellis` beside the record unless --store says "
-        "else. Where the newest checkpoint is damaged, `scellis resume` and `scellis export` take an older one: --step.",
+        "else. Where the newest checkpoint is damaged, `scellis resume` and `scellis export` take an older --step.",
     ),
     "device": (
         "The GPU, its driver or its limits do not allow what was asked.",

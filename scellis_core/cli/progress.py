@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from scellis_core.cli.text import human_bytes, human_time, metric_line
+from scellis_core.cli.text import human_bytes, human_time, metric_line, number
 from scellis_core.train.events import Checkpointed, Event, RunEnded, RunStarted, StepDone, Validated
 
 LINE_EVERY = 2.0
@@ -45,7 +45,7 @@ class Reporter:
             self._print(f"epoch {event.epoch + 1} step {event.step}: {metric_line(event.metrics)}")
         elif isinstance(event, Checkpointed):
             if event.best:
-                self._print(f"epoch {event.epoch + 1} step {event.step}: best so far, kept")
+                self._print(f"step {event.step}: best so far, kept")
         elif isinstance(event, RunEnded):  # pyright: ignore[reportUnnecessaryIsInstance]
             self.close()
 
@@ -84,8 +84,8 @@ class Reporter:
             self._skipped += 1
             if self._skipped <= NAMED_SKIPS:
                 more = "; further ones are counted only" if self._skipped == NAMED_SKIPS else ""
-                self._print(f"step {event.step}: gradients are not finite, the update is skipped{more}")
-        details = f"epoch {event.epoch + 1} loss {event.loss:.4f} lr {event.lr:.2e} {event.rate:.0f} examples/s"
+                self._print(f"step {event.step}: {event.reason}, the update is skipped{more}")
+        details = f"epoch {event.epoch + 1} loss {number(event.loss)} lr {event.lr:.2e} {event.rate:.0f} examples/s"
         details += f" skipped {self._skipped}" if self._skipped else ""
         if self._bar is not None:
             self._bar.update(self._task, completed=event.step, description=details)

@@ -57,7 +57,9 @@ def runs(store: Path | None, as_json: bool) -> None:
         text.as_json(found)
         return
     if not found:
-        click.echo(f"no runs in {folder}", err=True)
+        click.echo(
+            f"no runs in {folder} (a run's store is .scellis beside its record; --store DIR names another)", err=True
+        )
         return
     text.table(
         ("run", "state", "epoch", "step", "record", "weights", "metrics"),
@@ -67,14 +69,15 @@ def runs(store: Path | None, as_json: bool) -> None:
                 row["state"] + (f": {row['error']}" if row["error"] else ""),
                 str(row["epoch"]),
                 f"{row['step']}/{row['total']}",
-                row["record"][:12],
-                (row["weights"] or "none").removeprefix("sha256:")[:12],
+                row["record"][:8],
+                (row["weights"] or "none").removeprefix("sha256:")[:8],
                 text.metric_line(row["metrics"]),
             )
             for row in found
         ],
         title=str(folder),
         right=(2, 3),
+        whole=(0, 1, 2, 3),
     )
 
 

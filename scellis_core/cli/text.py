@@ -18,7 +18,14 @@ def interactive() -> bool:
     return sys.stdout.isatty()
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", right: Sequence[int] = ()) -> None:
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str = "",
+    right: Sequence[int] = (),
+    whole: Sequence[int] = (0,),
+) -> None:
     """Print rows: a table on a terminal, else one line a row, cells separated by tabs, without a heading.
 
     Args:
@@ -26,6 +33,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str =
         rows: cells, as many in each as there are columns.
         title: above the table; left out where there is none.
         right: columns aligned to the right.
+        whole: columns that are never broken over lines.
     """
     if not interactive():
         for row in rows:
@@ -37,7 +45,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str =
 
     shown = Table(title=title or None)
     for k, name in enumerate(columns):
-        shown.add_column(name, justify="right" if k in right else "left", no_wrap=k == 0, overflow="fold")
+        shown.add_column(name, justify="right" if k in right else "left", no_wrap=k in whole, overflow="fold")
     for row in rows:
         shown.add_row(*(Text(cell) for cell in row))
     Console().print(shown)
@@ -56,6 +64,11 @@ def _finite(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [_finite(value) for value in data]  # pyright: ignore[reportUnknownVariableType]
     return data
+
+
+def number(value: float) -> str:
+    """A loss or metric with four places, in powers of ten where that would be long."""
+    return f"{value:.4f}" if not abs(value) >= 1e6 else f"{value:.4e}"
 
 
 def human_bytes(count: int) -> str:

@@ -172,7 +172,8 @@ def _lay_out(run: ResolvedRun, compiled: Compiled, training: bool) -> Graph | No
     if run.optimizer is None:
         raise RecordError(run.record.where("optimizer"), "an optimizer", "none", "optimizer: { block_id: ... }")
     if not trained:
-        raise RecordError(run.record.where("freeze"), "at least one weight to train", f"none of {len(types)}")
+        key, got = ("freeze", f"all {len(types)} frozen") if types else ("architecture", "a model without weights")
+        raise RecordError(run.record.where(key), "at least one weight to train", got)
     place_slabs(program, "grad", "grad", slabs, trained, "grad:")
     place_slabs(program, "state", "next", statistics, states, NEXT)
     graph, counters = _optimizer(run, compiled, slabs, trained, _pending(program, statistics, limits))

@@ -44,7 +44,7 @@ def _whole(where: str, error: ValidationError) -> RecordError | None:
     if first["loc"] or first["type"] != "value_error":
         return None
     problem = str(first["msg"]).removeprefix("Value error, ")
-    return RecordError(where, "parameters that fit together", f"ones that do not: {problem}")
+    return RecordError(where, "parameters that fit each other", problem)
 
 
 def resolver(catalog: Catalog) -> Callable[[str, Mapping[str, Any], str], tuple[Block, Any]]:

@@ -218,8 +218,10 @@ class Store:
                 if row.state == "interrupted":
                     return row
             failed = [r.id for r in rows if r.state == "failed"]
-            hint = f"scellis resume {failed[0]}" if failed else "scellis runs"
-            raise StoreError(f"store {self.root}", "an interrupted run", "none", hint)
+            hint = f"scellis resume {failed[0]}" if failed else f"scellis runs --store {self.root}"
+            running = [r.id for r in rows if r.state == "running"]
+            got = f"none; {', '.join(running)} is running" if running else "none"
+            raise StoreError(f"store {self.root}", "an interrupted run", got, hint)
         found = [r for r in rows if r.id == name] or [r for r in rows if name and r.id.startswith(name)]
         if len(found) == 1:
             return found[0]

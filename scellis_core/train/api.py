@@ -10,6 +10,7 @@ Example:
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from scellis_core.train.batching import eval_sizes
 from scellis_core.train.events import Event
 from scellis_core.train.loop import Loop, LoopState
 from scellis_core.train.recorder import Recorder, environment
-from scellis_core.train.session import Session, batches, open_session
+from scellis_core.train.session import Session, batches, learning_rate, open_session
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,6 +73,9 @@ def load(record: Record | str | Path, *, store: str | Path | None = None) -> Rec
         RecordError: if the record is wrong.
         StoreError: if it names a stored model that is not there.
     """
+    if not isinstance(record, (Record, str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        hint = "scellis.Record.from_dict(...)" if isinstance(record, Mapping) else ""
+        raise RecordError("record", "a Record or the path of an SML file", type(record).__name__, hint)
     loaded = record if isinstance(record, Record) else Record.load(record)
     wanted = loaded.stored
     if wanted is None:
@@ -111,6 +115,8 @@ def plan(
     run = resolve_run(ready, catalog or Catalog.discover(), ready.base)
     sizes = dict(run.data.spec.sizes) if run.data else {}
     schedule, training, evaluation = batches(ready, sizes, not ready.pipeline_missing())
+    if schedule:
+        learning_rate(run, schedule, 0, {})
     inference = [] if schedule else [ready.spec.batch_size or 1]
     return price(compile_run(run, limits or Limits(), train=training, evaluate=evaluation, predict=inference))
 
@@ -349,6 +355,8 @@ def predict(
     """
     import numpy as np
 
+    if not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] what notebooks pass
+        raise DataError("predict", "arrays by input name", type(inputs).__name__, '{"x": array}')
     arrays = {name: np.asarray(array) for name, array in inputs.items()}
     sizes = {array.shape[0] if array.ndim else 0 for array in arrays.values()}
     if len(sizes) != 1 or 0 in sizes or (batch_size is not None and batch_size < 1):

@@ -20,7 +20,10 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class StepDone:
-    """An update has been applied or skipped. ``step`` counts from 1; ``rate`` is in examples a second."""
+    """An update has been applied or skipped. ``step`` counts from 1; ``rate`` is in examples a second.
+
+    ``reason`` says why it was skipped; empty where it was applied.
+    """
 
     step: int
     total: int
@@ -30,6 +33,7 @@ class StepDone:
     lr: float
     applied: bool
     rate: float
+    reason: str = ""
 
 
 @dataclass(frozen=True)

@@ -228,7 +228,15 @@ class Loop:
         rate = item.examples / self._seconds if self._seconds else 0.0
         self.emit(
             StepDone(
-                item.step, self._plan.total, item.epoch, report["loss"], report["grad_norm"], item.lr, applied, rate
+                item.step,
+                self._plan.total,
+                item.epoch,
+                report["loss"],
+                report["grad_norm"],
+                item.lr,
+                applied,
+                rate,
+                "" if applied else _why_skipped(report),
             )
         )
 
@@ -274,7 +282,7 @@ class Loop:
 
 
 def _stale(metric: str, patience: int) -> str:
-    return f"{metric} has not improved for {patience} validations"
+    return f"{metric} has not improved for {patience} validation{'s' * (patience > 1)}"
 
 
 @contextmanager
@@ -300,3 +308,10 @@ def _signals() -> Iterator[Callable[[], str]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _why_skipped(report: Mapping[str, float]) -> str:
+    """Of a skipped update: its loss is a mean over nothing, or some gradient is not finite."""
+    if report["inverse"] == 0.0:
+        return "no target of the batch counts (all are ignored or have weight 0)"
+    return "gradients are not finite"

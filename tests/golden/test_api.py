@@ -176,7 +176,7 @@ def test_without_a_run(tmp_path: Path) -> None:
     assert refusal(scellis.export, None, tmp_path / "w", store=tmp_path) == expected
     assert refusal(scellis.open_run, None, store=tmp_path) == expected
     assert refusal(scellis.resume, store=tmp_path) == (
-        f"store {tmp_path}: expected an interrupted run, got none; try scellis runs"
+        f"store {tmp_path}: expected an interrupted run, got none; try scellis runs --store {tmp_path}"
     )
 
 

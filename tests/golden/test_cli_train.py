@@ -108,8 +108,8 @@ def test_train_and_use(scellis: Call, tmp_path: Path) -> None:
     assert f"{row['metrics']['val_accuracy']:.6g}" == last.split()[1]
 
     (line,) = scellis("runs").out.splitlines()
-    weights = row["weights"].removeprefix("sha256:")[:12]
-    assert line.split("\t") == [name, "finished", "1", "6/6", row["record"][:12], weights, last]
+    weights = row["weights"].removeprefix("sha256:")[:8]
+    assert line.split("\t") == [name, "finished", "1", "6/6", row["record"][:8], weights, last]
 
     assert scellis("export", name[:-3], "-o", "out/w.safetensors") == Done(0, "out/w.safetensors\n", "")
     tensors = load_file(tmp_path / "out" / "w.safetensors")

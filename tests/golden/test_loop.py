@@ -112,7 +112,7 @@ def test_a_killed_run_counts_as_interrupted_and_only_one_process_may_go_on(tmp_p
     api.resume(row.id, store=store, device="oracle", on_event=again)
     assert seen == [
         f"run {row.id}: expected a run that is not running, got running in another process",
-        f"store {store}: expected an interrupted run, got none; try scellis runs",
+        f"store {store}: expected an interrupted run, got none; {row.id} is running; try scellis runs --store {store}",
     ]
     finished = refusal(api.resume, row.id, store=store, device="oracle")
     assert finished == f"run {row.id}: expected an interrupted run, got one that has finished; try scellis runs"
@@ -510,3 +510,20 @@ def test_a_checkpoint_of_another_record_is_refused(tmp_path: Path) -> None:
         api.restore(session, Store(tmp_path), run)
     other = tiny(tmp_path).digest
     assert str(caught.value) == f"checkpoint at step 30: expected record {session.record.digest}, got {other}"
+
+
+def test_a_batch_in_which_nothing_counts_is_skipped_for_that_reason(tmp_path: Path) -> None:
+    record = tokens(tmp_path, batch_size=5)
+    data = dict(np.load(tmp_path / "tokens.npz"))
+    data["y"][:] = -100
+    np.savez(tmp_path / "none.npz", **data)
+    seen: list[StepDone] = []
+    api.train(
+        record.with_override("data.path", "none.npz"),
+        store=tmp_path,
+        device="oracle",
+        on_event=lambda event: seen.append(event) if isinstance(event, StepDone) else None,
+    )
+    assert {(e.applied, e.reason) for e in seen} == {
+        (False, "no target of the batch counts (all are ignored or have weight 0)")
+    }

@@ -330,13 +330,16 @@ def test_an_architecture_alone(scellis: Call, tmp_path: Path) -> None:
 
 # -- the store ------------------------------------------------------------------------------------------------
 def test_no_runs(scellis: Call, tmp_path: Path) -> None:
-    assert scellis("runs") == Done(0, "", "no runs in .scellis\n")
+    assert scellis("runs") == Done(
+        0, "", "no runs in .scellis (a run's store is .scellis beside its record; --store DIR names another)\n"
+    )
     assert scellis("runs", "--json") == Done(0, "[]\n", "")
     assert not (tmp_path / ".scellis").exists()
     assert scellis("resume", "--store", "elsewhere") == Done(
         1,
         "",
-        "error: store elsewhere: expected an interrupted run, got none; try scellis runs\n  scellis explain store\n",
+        "error: store elsewhere: expected an interrupted run, got none; try scellis runs --store elsewhere\n"
+        "  scellis explain store\n",
     )
 
 
@@ -428,7 +431,7 @@ def test_blocks_of_a_folder(scellis: Call, tmp_path: Path) -> None:
 
 # -- progress -------------------------------------------------------------------------------------------------
 def step(number: int, *, loss: float = 1.0, applied: bool = True, epoch: int = 0) -> StepDone:
-    return StepDone(number, 5, epoch, loss, 0.5, 1e-3, applied, 2000.4)
+    return StepDone(number, 5, epoch, loss, 0.5, 1e-3, applied, 2000.4, "" if applied else "gradients are not finite")
 
 
 def test_plain_lines() -> None:
@@ -449,7 +452,7 @@ def test_plain_lines() -> None:
         "step 3: gradients are not finite, the update is skipped",
         "step 4/5 epoch 1 loss 0.5000 lr 1.00e-03 2000 examples/s skipped 1 ETA 0:01",
         "epoch 1 step 4: val_accuracy 0.9731 val_loss 0.25",
-        "epoch 1 step 4: best so far, kept",
+        "step 4: best so far, kept",
         "step 5/5 epoch 2 loss 1.0000 lr 1.00e-03 2000 examples/s skipped 1 ETA 0:00",
     ]
 

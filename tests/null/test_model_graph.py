@@ -59,7 +59,7 @@ def test_a_model_block_as_a_node() -> None:
         ),
         (
             ["h: { block_id: layer/uneven, in: x, a: 3 }"],
-            "run.sml:4:6 graph.h: expected parameters that fit together, got ones that do not: a must not be 3",
+            "run.sml:4:6 graph.h: expected parameters that fit each other, got a must not be 3",
         ),
         (
             ["h: { block_id: layer/dense, in: { q: x }, features: 3 }"],

@@ -101,7 +101,7 @@ def open(params: ImageFolderParams, ctx: DataContext) -> ArraySet:
     import io
 
     import numpy as np
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     spec = describe(params, ctx)
     _, images = _list(params, ctx)
@@ -117,7 +117,8 @@ def open(params: ImageFolderParams, ctx: DataContext) -> ArraySet:
             with Image.open(io.BytesIO(raw)) as image:
                 picture = image.convert("L" if params.mode == "grayscale" else "RGB")
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise DataError(str(path), "an image", str(error), "removing or replacing the file") from error
+            got = "none that Pillow can read" if isinstance(error, UnidentifiedImageError) else str(error)
+            raise DataError(str(path), "an image", got, "removing or replacing the file") from error
         pixels = np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR), dtype=np.float32) / 255.0
         x[i] = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     rows = split_rows(len(images), params.split, params.split_seed, f"{ctx.where}.split")

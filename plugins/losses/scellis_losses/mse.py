@@ -25,7 +25,8 @@ def mse(ctx: LowerContext, params: MseParams, output: Value, target: Value) -> L
         ctx.fail(
             f"a target of the output's type, {output.type}",
             str(target.type),
-            "layer/reshape after the model, or training/loss/cross_entropy for class indices",
+            "targets of the output's shape ([examples, 1] for one number each), or training/loss/cross_entropy for "
+            "class indices",
         )
     total = ops.reduce_sum(ops.square(output - target))
     return LossTerm(total, ctx.graph.const(float(output.type.numel)))
