@@ -7,6 +7,7 @@ reduction, or a value of its rows, joins them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Literal
@@ -14,7 +15,7 @@ from typing import Literal
 from scellis_core.errors import IRError
 from scellis_core.ir import Node, Value
 from scellis_core.lower.analysis import EPILOGUES, Analysis
-from scellis_core.lower.program import Limits
+from scellis_core.lower.program import ALIGN, Limits
 from scellis_core.lower.views import COSTLY, Pattern, Relation, base_of, cols_of, rows_of
 
 Level = Literal["element", "row", "picked", "inline"]
@@ -307,7 +308,9 @@ class Fuser:
             return False
         if mine and not (len(draft.levels) == 1 and uses[0][0].op == "add" and len(draft.stores) == 1):
             return False
-        if self._bindings(draft) - 1 + len(a.reads[node]) > self.limits.max_storage_buffers_per_shader_stage:
+        members = {*draft.levels, node}
+        reads = {v for n in members for v, _ in a.reads[n] if v.node not in members}
+        if self._windows([*reads, *draft.outputs]) > self.limits.max_storage_buffers_per_shader_stage:
             return False
         draft.kind, draft.family = "family", node
         self._enter(node, draft, "element", [draft], output=False)
@@ -331,7 +334,9 @@ class Fuser:
             if value in draft.outputs:
                 break
         read = {v for n in (node, *chain) for v, _ in self.a.reads[n] if v.node not in (node, *chain)}
-        if not chain or len(read) >= self.limits.max_storage_buffers_per_shader_stage:
+        if not chain:
+            return False
+        if self._windows([*read, chain[-1].outputs[0]]) > self.limits.max_storage_buffers_per_shader_stage:
             return False
         first = self._new("family", draft.space, self.a.position[chain[-1]])
         first.family = node
@@ -571,6 +576,11 @@ class Fuser:
         else:
             same = kinds == {"pointwise"}
         return same and self._bindings(x, y) <= min(self.limits.max_storage_buffers_per_shader_stage, MERGED_BINDINGS)
+
+    def _windows(self, values: Iterable[Value]) -> int:
+        """Bindings of tensors that a kernel reaches anywhere: one for each window of the binding cap."""
+        cap = self.limits.max_storage_buffer_binding_size // ALIGN * ALIGN
+        return sum(max(1, -(-v.type.nbytes // cap)) for v in values)
 
     def _span(self, *drafts: Draft) -> int:
         """Nodes between the first and the last result of groups."""

@@ -80,7 +80,7 @@ def compare_runs(record: Record, device_name: str, steps: int = 8) -> None:
 FAMILIES = {
     "optimizer": "training/optimizer",
     "scheduler": "training/scheduler",
-    "clip": "training/clip",
+    "grad_clip": "training/clip",
 }
 
 
