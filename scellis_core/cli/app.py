@@ -147,9 +147,21 @@ DEFAULT_STORE = Path(".scellis")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 record_argument: Decorator = click.argument("record", type=click.Path(path_type=Path, dir_okay=False))
+
+
+class _Folder(click.Path):
+    """A folder's path; an empty text is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path; a usage error for an empty text, which would mean the current folder."""
+        if value == "":
+            self.fail("expected a folder, got an empty text", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 store_option: Decorator = click.option(
     "--store",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=_Folder(path_type=Path, file_okay=False),
     help="Folder of objects and runs [.scellis beside the record].",
 )
 device_option: Decorator = click.option(
