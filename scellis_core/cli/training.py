@@ -155,6 +155,9 @@ def _run(start: Callable[[Sequence[Callable[[Event], None]]], Result], store: Pa
 def _summary(result: Result) -> int:
     click.echo(f"run {result.run} {result.state}" + (f": {result.reason}" if result.reason else ""))
     click.echo(f"updates applied {result.applied}, skipped {result.skipped}; store {result.store}")
+    if result.skipped * 10 > result.applied + result.skipped:
+        share = f"{result.skipped} of {result.applied + result.skipped} updates were skipped"
+        _loud(f"{share}: a lower learning rate, grad_clip or other data may help")
     if result.state == "interrupted":
         click.echo(f"go on with: {text.resume_command(result.run, result.store)}")
     click.echo(text.metric_line(result.metrics))

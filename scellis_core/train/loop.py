@@ -221,7 +221,7 @@ class Loop:
         if applied:
             self.state.metrics["loss"] = report["loss"]
         else:
-            values["skipped"] = 1.0
+            values = {n: v for n, v in values.items() if math.isfinite(v)} | {"skipped": 1.0}
         recorder.log(item.step, item.epoch, values, self.state.skipped)
         if elapsed > 0:
             self._seconds += (elapsed - self._seconds) * (0.1 if self._seconds else 1.0)

@@ -290,8 +290,9 @@ def test_objects_of_a_checkpoint(scellis: Call, tmp_path: Path) -> None:  # noqa
     [
         (
             {"max_storage_bufer": 4096},
-            "--limits lim.json: expected a limit, got 'max_storage_bufer'; "
-            "try one of: max_storage_buffer_binding_size, max_storage_buffers_per_shader_stage, min_storage_buffer_offset_alignment\n  scellis explain data\n",
+            "--limits lim.json: expected a limit, got 'max_storage_bufer'; try one of: "
+            "max_storage_buffer_binding_size, max_storage_buffers_per_shader_stage, "
+            "min_storage_buffer_offset_alignment\n  scellis explain data\n",
         ),
         (
             {"max_buffer_size": 1024},
