@@ -5,6 +5,7 @@ TypeScript and WebGPU's types are fetched into a folder of the lint environment 
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -14,8 +15,16 @@ PACKAGES = ["typescript@5.9.3", "@webgpu/types@0.1.74"]
 ROOT = Path(__file__).parents[1]
 
 
+def trust_system() -> None:
+    """Let Node accept the certificates that this machine accepts, as pip does."""
+    for place in (os.environ.get("SSL_CERT_FILE"), "/etc/ssl/certs/ca-certificates.crt"):
+        if place and Path(place).is_file():
+            os.environ.setdefault("NODE_EXTRA_CA_CERTS", place)
+
+
 def main() -> int:
     """Entry point."""
+    trust_system()
     home = Path(sys.prefix) / "tsc"
     mark = home / "installed.txt"
     if not mark.exists() or mark.read_text(encoding="utf-8").split() != PACKAGES:
