@@ -20,7 +20,7 @@ MEANINGS: dict[str, tuple[str, str, str]] = {
     ),
     "catalog": (
         "A block cannot be found, loaded or trusted: a misspelt id, a broken plugin, or two distributions with one id.",
-        "block training/optimizer/lion: expected the id of an installed block, got 'training/optimizer/lion'; "
+        "block training/optimizer/adamz: expected the id of an installed block, got 'training/optimizer/adamz'; "
         "try one of: training/optimizer/adam, training/optimizer/adamw, training/optimizer/sgd",
         "`scellis catalog` lists every block with its state; a broken one says why. Reinstall it, or "
         "uninstall the other.",

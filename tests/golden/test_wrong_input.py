@@ -49,7 +49,7 @@ RECORDS = {
     "unknown parameter": RECORD.replace("lr: 1.0e-2", "learning_rate: 1.0e-2"),
     "wrong type": RECORD.replace("steps: 6", "steps: many"),
     "out of range": RECORD.replace("1.0e-2", "-1"),
-    "unknown block": RECORD.replace("adamw", "adamv"),
+    "unknown block": RECORD.replace("data/digits", "data/digitz"),
     "no tier": RECORD.replace("determinism_tier: prod\n", ""),
     "key twice": RECORD + "seed: 2\n",
     "broken YAML": RECORD.replace("[4]", "[4"),
@@ -133,9 +133,8 @@ SAID = {
         "run.sml:5:54 optimizer.lr: expected number > 0.0 (1/step), got -1; try 0.001\n  scellis explain record"
     ),
     "unknown block": (
-        "run.sml:5:24 optimizer.block_id: expected the id of an installed block, got "
-        "'training/optimizer/adamv'; try one of: training/optimizer/adam, training/optimizer/adamw"
-        "\n  scellis explain record"
+        "run.sml:4:19 data.block_id: expected the id of an installed block, got 'data/digitz'; "
+        "try one of: data/digits\n  scellis explain record"
     ),
     "no tier": (
         "run.sml:1:1 determinism_tier: expected one of: debug, prod, fast, got nothing; try "

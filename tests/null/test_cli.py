@@ -145,9 +145,12 @@ def test_catalog_is_one_line_a_block(scellis: Call) -> None:
 
 def test_catalog_of_a_family(scellis: Call) -> None:
     lines = scellis("catalog", "training/optimizer").out.splitlines()
-    assert [line.split("\t")[0] for line in lines] == [f"training/optimizer/{n}@1" for n in ("adam", "adamw", "sgd")]
+    found = [line.split("\t")[0] for line in lines]
+    assert found == sorted(found)
+    assert {"training/optimizer/adamw@1", "training/optimizer/sgd@1"} < set(found)
+    assert {name.rpartition("/")[0] for name in found} == {"training/optimizer"}
     rows = json.loads(scellis("catalog", "--json", "training/optimizer").out)
-    assert [list(row) for row in rows] == [["id", "title", "distribution", "version", "module", "state"]] * 3
+    assert [list(row) for row in rows] == [["id", "title", "distribution", "version", "module", "state"]] * len(found)
     assert scellis("catalog", "optimiser") == Done(
         1,
         "",
@@ -165,16 +168,16 @@ def test_catalog_show(scellis: Call) -> None:
     assert any(line.startswith("source: Loshchilov and Hutter") for line in lines)
     shown = json.loads(scellis("catalog", "show", "training/optimizer/adamw", "--json").out)
     assert shown["id"] == "training/optimizer/adamw@1"
-    assert [p["name"] for p in shown["parameters"]] == ["lr", "beta1", "beta2", "eps", "weight_decay"]
+    assert [p["name"] for p in shown["parameters"]] == ["lr", "beta1", "beta2", "eps", "amsgrad", "weight_decay"]
     assert "input: x (variadic)" in scellis("catalog", "show", "layer/add").out
 
 
 def test_catalog_show_refuses(scellis: Call) -> None:
-    assert scellis("catalog", "show", "training/optimizer/adma") == Done(
+    assert scellis("catalog", "show", "codec/safetensor") == Done(
         1,
         "",
-        "error: block training/optimizer/adma: expected the id of an installed block, got 'training/optimizer/adma'; "
-        "try one of: training/optimizer/adam, training/optimizer/adamw\n  scellis explain catalog\n",
+        "error: block codec/safetensor: expected the id of an installed block, got 'codec/safetensor'; "
+        "try one of: codec/safetensors\n  scellis explain catalog\n",
     )
     done = scellis("catalog", "show")
     assert done.code == 2

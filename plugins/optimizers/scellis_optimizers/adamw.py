@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scellis_core.plugin import BlockParams, Hyper, Optimizer, ParamInfo, Phase, Slot, Value, field, ops
+from scellis_optimizers._decay import decoupled
 
 
 class AdamWParams(BlockParams):
@@ -14,37 +15,40 @@ class AdamWParams(BlockParams):
     beta1: float = field(0.9, ge=0.0, lt=1.0, help="decay of the mean of gradients")
     beta2: float = field(0.999, gt=0.0, lt=1.0, help="decay of the mean of squared gradients")
     eps: float = field(1e-8, ge=0.0, help="added to the root of the second moment")
+    amsgrad: bool = field(False, help="divide by the greatest second moment so far")
     weight_decay: float = field(0.01, ge=0.0, help="share of lr that each update takes off the weights")
 
 
 def slots(params: AdamWParams, info: ParamInfo) -> dict[str, Slot]:
-    """``m`` and ``v``: running means of the gradient and of its square, zero at first."""
-    return {"m": Slot(), "v": Slot()}
+    """``m`` and ``v``: running means of the gradient and of its square, zero at first; ``top`` with amsgrad."""
+    return {"m": Slot(), "v": Slot()} | ({"top": Slot()} if params.amsgrad else {})
 
 
 def update(p: Value, g: Value, s: Mapping[str, Value], hp: Hyper) -> tuple[Value, dict[str, Value]]:
     """One update of every element.
 
     ``p <- p (1 - lr decay)``; ``m <- m + (1 - beta1)(g - m)``; ``v <- beta2 v + (1 - beta2) g^2``;
-    ``p <- p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)``.
+    ``p <- p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)``; with amsgrad the greatest ``v`` so far
+    stands for ``v`` in the last.
 
     Args:
         p: f32[n]; weights.
         g: f32[n]; gradient.
-        s: ``m`` and ``v``, f32[n].
+        s: ``m``, ``v`` and, with amsgrad, ``top``, f32[n].
         hp: ``lr``, ``t`` and ``weight_decay`` of this step.
 
     Returns:
-        New weights, and new ``m`` and ``v``.
+        New weights, and the new state.
     """
     k: AdamWParams = hp.params
     m = s["m"] + (1.0 - k.beta1) * (g - s["m"])
     v = k.beta2 * s["v"] + (1.0 - k.beta2) * (g * g)
+    kept = {"m": m, "v": v}
+    if k.amsgrad:
+        v = kept["top"] = ops.max(s["top"], v)
     step = hp.lr / ops.one_minus_power(k.beta1, hp.t)
     root = ops.rsqrt(ops.one_minus_power(k.beta2, hp.t))
-    if not isinstance(hp.weight_decay, float) or hp.weight_decay != 0.0:
-        p = p * (1.0 - hp.lr * hp.weight_decay)
-    return p - step * (m / (ops.sqrt(v) * root + k.eps)), {"m": m, "v": v}
+    return decoupled(p, hp) - step * (m / (ops.sqrt(v) * root + k.eps)), kept
 
 
 ADAMW = Optimizer(
@@ -53,7 +57,8 @@ ADAMW = Optimizer(
     summary="Adam with weight decay applied to the weights, apart from the gradient.",
     params=AdamWParams,
     source="Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019, algorithm 2, "
-    "https://arxiv.org/abs/1711.05101; epsilon and order of operations as torch.optim.AdamW",
+    "https://arxiv.org/abs/1711.05101; amsgrad: Reddi, Kale and Kumar, 2018, algorithm 2, "
+    "https://openreview.net/forum?id=ryQu7f-RZ; epsilon and order of operations as torch.optim.AdamW",
     deviation="weight decay is multiplied by lr, as PyTorch's; the paper multiplies it by the schedule alone",
     slots=slots,
     phases=(Phase("elements", update),),

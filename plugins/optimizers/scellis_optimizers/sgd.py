@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scellis_core.plugin import BlockParams, Hyper, Optimizer, ParamInfo, Phase, Slot, Value, field, ops
+from scellis_optimizers._decay import coupled
 
 
 class SgdParams(BlockParams):
@@ -44,8 +45,7 @@ def update(p: Value, g: Value, s: Mapping[str, Value], hp: Hyper) -> tuple[Value
         New weights, and the new ``momentum``.
     """
     k: SgdParams = hp.params
-    if not isinstance(hp.weight_decay, float) or hp.weight_decay != 0.0:
-        g = g + hp.weight_decay * p
+    g = coupled(g, p, hp)
     if not k.momentum:
         return p - hp.lr * g, {}
     b = k.momentum * s["momentum"] + (g * (1.0 - k.dampening) if k.dampening else g)
