@@ -22,7 +22,9 @@ from scellis_core.record import Record  # noqa: E402
 from scellis_core.train.session import Session, open_session  # noqa: E402
 
 CATALOG = Catalog.discover()
-FILLED: dict[str, Any] = {"warmup_steps": 3, "max_norm": 0.5}
+FILLED: dict[str, Any] = {
+    "warmup_steps": 3, "max_norm": 0.5, "milestones": [1, 2], "gamma": 0.9, "first": 5, "width": 64,
+}  # fmt: skip
 """Values of parameters that have no default."""
 
 
