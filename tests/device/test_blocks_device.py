@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from block_tracing import context, gradients_of, load
 from graph_runner import on_device, oracle
+from test_block_values import LAYER_CASES, case
+from tiny import tiny
 
-TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS / "golden"), str(TESTS / "plugins")]
-from block_tracing import context, gradients_of, load  # noqa: E402  beside the block tests
-from test_block_values import LAYER_CASES, case  # noqa: E402
-from tiny import tiny  # noqa: E402
-
-from scellis_core.catalog import Catalog  # noqa: E402
-from scellis_core.plugin import BlockParams, Value, ops  # noqa: E402
-from scellis_core.record import Record  # noqa: E402
-from scellis_core.train.session import Session, open_session  # noqa: E402
+from scellis_core.catalog import Catalog
+from scellis_core.plugin import BlockParams, Value, ops
+from scellis_core.record import Record
+from scellis_core.train.session import Session, open_session
 
 CATALOG = Catalog.discover()
 FILLED: dict[str, Any] = {

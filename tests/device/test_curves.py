@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+import curves
 import numpy as np
 import pytest
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-sys.path.append(str(GOLDEN))
-import curves  # noqa: E402  beside the arrays it describes
+from scellis_core.catalog import Catalog
+from scellis_core.record import Record
+from scellis_core.train.session import open_session
 
-from scellis_core.catalog import Catalog  # noqa: E402
-from scellis_core.record import Record  # noqa: E402
-from scellis_core.train.session import open_session  # noqa: E402
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def losses(record: Record, device: str) -> np.ndarray:

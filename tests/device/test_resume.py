@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from graph_runner import on_device, oracle
+from tiny import STEPS, digest, in_processes, plant_infinity, state_of, tiny, unix
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-sys.path.append(str(GOLDEN))
-from graph_runner import on_device, oracle  # noqa: E402
-from tiny import STEPS, digest, in_processes, plant_infinity, state_of, tiny, unix  # noqa: E402  beside golden data
-
-from scellis_core import rng  # noqa: E402
-from scellis_core.catalog import Catalog  # noqa: E402
-from scellis_core.model import lower, resolve_run  # noqa: E402
-from scellis_core.record import Record  # noqa: E402
-from scellis_core.store import Store  # noqa: E402
-from scellis_core.train import api  # noqa: E402
-from scellis_core.train.session import Session, open_session  # noqa: E402
+from scellis_core import rng
+from scellis_core.catalog import Catalog
+from scellis_core.model import lower, resolve_run
+from scellis_core.record import Record
+from scellis_core.store import Store
+from scellis_core.train import api
+from scellis_core.train.session import Session, open_session
 
 
 def opened(record: Record, device: str, **options: Any) -> Session:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from block_tracing import context, gradients_of, load
+from graph_runner import on_device, oracle
 
 from scellis_core.catalog import Catalog
 from scellis_core.ir import Graph, Value, verify
 from scellis_core.plugin import Layer, ops
 
 TESTS = Path(__file__).parents[1]
-sys.path.append(str(TESTS / "device"))
-from graph_runner import on_device, oracle  # noqa: E402  beside the device tests
 
 ARRAYS = np.load(TESTS / "golden" / "layers.npz")
 CASES: list[dict[str, Any]] = json.loads(str(ARRAYS["cases"]))

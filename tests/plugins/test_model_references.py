@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+import models
 import numpy as np
 import pytest
+from graph_runner import on_device, oracle
 
 from scellis_core.autodiff import gradients
 from scellis_core.ir import Graph, Type, verify
@@ -14,9 +15,6 @@ from scellis_core.model import initial_tensors
 from scellis_core.plugin import ops
 
 TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS / "golden"), str(TESTS / "device")]
-import models  # noqa: E402  beside the references
-from graph_runner import on_device, oracle  # noqa: E402
 
 ARRAYS = np.load(TESTS / "golden" / "models.npz")
 

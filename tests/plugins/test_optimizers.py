@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from graph_runner import on_device, oracle
 
 from scellis_core.catalog import Catalog
 from scellis_core.compile.update import Unit, UpdatePlan, build_apply
@@ -16,8 +16,6 @@ from scellis_core.ir import Graph, Type, verify
 from scellis_core.plugin import Optimizer, ParamInfo, Slot
 
 TESTS = Path(__file__).parents[1]
-sys.path.append(str(TESTS / "device"))
-from graph_runner import on_device, oracle  # noqa: E402  beside the device tests
 
 ARRAYS = np.load(TESTS / "golden" / "optimizers.npz")
 CASES: list[dict[str, Any]] = json.loads(str(ARRAYS["cases"]))

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tiny import state_of, tiny
 
 from scellis_core.catalog import Catalog
 from scellis_core.errors import DataError
 from scellis_core.plugin import ScheduleContext, Scheduler
+from scellis_core.store import Store
+from scellis_core.train import api
+from scellis_core.train.events import StepDone
 
 TESTS = Path(__file__).parents[1]
-sys.path.append(str(TESTS / "golden"))
-from tiny import state_of, tiny  # noqa: E402  beside the loop's tests
-
-from scellis_core.store import Store  # noqa: E402
-from scellis_core.train import api  # noqa: E402
-from scellis_core.train.events import StepDone  # noqa: E402
 
 ARRAYS = np.load(TESTS / "golden" / "schedules.npz")
 CASES: list[dict[str, Any]] = json.loads(str(ARRAYS["cases"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scellis_core.plugin import BlockParams, Layer, LowerContext, Value, ops
+from scellis_layers._gates import halves
 
 
 class SwigluParams(BlockParams):
@@ -20,13 +21,7 @@ def lower(ctx: LowerContext, params: SwigluParams, x: Value) -> Value:
     Returns:
         f32[batch, ..., width].
     """
-    width = x.shape[-1]
-    if x.ndim < 2 or width % 2:
-        ctx.fail("an input of shape [batch, ..., an even width]", str(x.type))
-    low, high = (0,) * x.ndim, x.shape
-    half = width // 2
-    value = ops.slice(x, low, (*high[:-1], half))
-    gate = ops.slice(x, (*low[:-1], half), high)
+    value, gate = halves(ctx, x)
     return value * ops.silu(gate)
 
 
