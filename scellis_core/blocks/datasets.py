@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -25,7 +26,10 @@ def data_path(ctx: DataContext, path: str, kind: Literal["file", "folder"] = "fi
     if full.is_dir() if kind == "folder" else full.is_file():
         return full
     found = f"a {'folder' if full.is_dir() else 'file'}" if full.exists() else "nothing there"
-    raise DataError(f"{ctx.where}.path", f"a {kind} at {full}", found, f"a path relative to {ctx.base}, or a full one")
+    beside = [p.name for p in full.parent.iterdir() if p.is_dir() == (kind == "folder")] if full.parent.is_dir() else []
+    close = [str(Path(path).with_name(name)) for name in get_close_matches(full.name, beside, 3, 0.6)]
+    hint = f"one of: {', '.join(close)}" if close else f"a path relative to {ctx.base}, or a full one"
+    raise DataError(f"{ctx.where}.path", f"a {kind} at {full}", found, hint)
 
 
 def file_digest(path: Path) -> str:

@@ -83,9 +83,9 @@ def pictures(folder: Path) -> None:
             Image.new("RGB", (5, 5), (k * 9, 0, 0)).save(folder / "pics" / name / f"{k}.png")
 
 
-def lines(*rows: str) -> Callable[[Path], None]:
+def lines(*rows: str) -> Callable[[Path], object]:
     """t.csv of these rows."""
-    return lambda folder: (folder / "t.csv").write_text("\n".join(rows) + "\n", encoding="utf-8") and None
+    return lambda folder: (folder / "t.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
 def broken_picture(folder: Path) -> None:
@@ -188,7 +188,10 @@ SAID = {
         "or a full one"
         "\n  scellis explain data"
     ),
-    "ragged row": ("t.csv:3: expected 3 values, as in the first line, got 2\n  scellis explain data"),
+    "ragged row": (
+        "t.csv:3: expected 3 values, as in the first line, got 2; try removing the row, or quotes around a value that "
+        'holds ","\n  scellis explain data'
+    ),
     "not a number": (
         "t.csv:3: expected a finite number in column 'b', got 'four'; try removing the row, filling in a"
         " number, or ignore: [b]"
@@ -203,17 +206,16 @@ SAID = {
     ),
     "unequal lengths": (
         "run.sml:4:7 data.path: expected x and y with one example or more along axis 0, equally many, "
-        "got x [20, 3], y [19]"
+        "got x [20, 3], y [19]; try arrays of the same examples"
         "\n  scellis explain data"
     ),
     "not a finite number": (
-        "run.sml:4:7 data.x[0, 0]: expected finite numbers (f32), got nan; try another array, or "
-        "removing the example"
+        "t.npz:x[0, 0]: expected finite numbers (f32), got nan; try mending or removing the example"
         "\n  scellis explain data"
     ),
     "pickled objects": (
-        "run.sml:4:7 data.y: expected numbers (float, integer or boolean), got dtype |O; try another "
-        "array"
+        "run.sml:4:7 data.y: expected numbers (float, integer or boolean), got dtype |O, pickled objects, which are "
+        "never loaded; try saving it as float32 or int32"
         "\n  scellis explain data"
     ),
     "label past the classes": (

@@ -102,7 +102,8 @@ def test_text_characters(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         data.encode("abz")
     assert str(error.value) == (
-        "data: text position 2: expected one of the 3 characters of the training text, got 'z'; try tokens: byte"
+        "data: text position 2: expected one of the 3 characters of the training text, got 'z'; "
+        "try those characters only, or a run whose data has tokens: byte"
     )
 
 
@@ -171,6 +172,16 @@ CSV_ERRORS = {
     "no target": ("a,y\n1, \n", ":2: expected a value in target column 'y', got nothing"),
     "twice": ("a,a,y\n1,2,3\n", ":1: expected column names that differ, got 'a' 2 times"),
     "no rows": ("a,y\n", ": expected rows of data after the first line, got none"),
+    "nothing": ("", ":1: expected a first line that names the columns, got nothing; try a line such as a,b,kind"),
+    "other delimiter": ("a;y\n1;2\n", ":1: expected a column named 'y', got one other; try delimiter: \";\""),
+    "binary": ("\x01\x02\n", ":1: expected names of columns, as text, got control characters; try a CSV file"),
+    "f32": ("a,y\n1e39,0\n", ":2: expected a number that f32 holds in column 'a', got '1e39'; try removing"),
+    "class": (
+        "a,y\n1,red\n",
+        ":2: expected a finite number in column 'y', got 'red'; try removing the row, filling in a number, or "
+        "task: classification",
+    ),
+    "open quote": ('a,y\n1,2\n"3,4\n', ":3: expected CSV, got unexpected end of data; try closing the quote"),
     "no features": ("y\n1\n", ":1: expected at least one feature column, got none"),
 }
 
@@ -182,6 +193,15 @@ def test_csv_errors(tmp_path: Path, case: str) -> None:
     with pytest.raises(DataError) as error:
         csv.open(csv.CsvParams(path="t.csv", target="y", task="regression"), DataContext(tmp_path))
     assert str(error.value).startswith(f"{tmp_path / 't.csv'}{message}")
+
+
+def test_csv_that_is_no_utf8_names_the_line(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"a,y\n" + b"1,2\n" * 5000 + b"1,\xe9\n")
+    with pytest.raises(DataError) as error:
+        csv.describe(csv.CsvParams(path="t.csv", target="y", task="classification"), DataContext(tmp_path))
+    assert str(error.value) == (
+        f"{tmp_path / 't.csv'}:5002: expected UTF-8 text, got byte 0xe9 at 20006; try saving the file as UTF-8"
+    )
 
 
 # -- arrays --------------------------------------------------------------------------------------------------
@@ -218,15 +238,29 @@ def test_arrays_errors(tmp_path: Path) -> None:
     y = np.zeros(4, np.int32)
     bad = np.zeros((4, 2))
     bad[2, 1] = np.inf
-    fails("data.x[2, 1]: expected finite numbers (f32), got inf", x=bad, y=y)
-    fails("data.y[3]: expected 0 to 2, got 3", x=np.zeros(4), y=np.arange(4), classes=3)
-    fails("data.x[0]: expected -2147483648 to 2147483647, got 1099511627776", x=np.full(4, 2**40), y=y)
+    fails("t.npz:x[2, 1]: expected finite numbers (f32), got inf", x=bad, y=y)
+    fails("t.npz:y[3]: expected 0 to 2, got 3", x=np.zeros(4), y=np.arange(4), classes=3)
+    fails("t.npz:x[0]: expected -2147483648 to 2147483647, got 1099511627776", x=np.full(4, 2**40), y=y)
     fails("equally many, got x [3], y [4]", x=np.zeros(3), y=y)
     fails("expected numbers (float, integer or boolean), got dtype |O", x=np.array([{}] * 4), y=y)
     fails("data.x: expected integers for i32, got dtype <f8", x=np.zeros(4), y=y, x_dtype="i32")
     (tmp_path / "t.npz").write_bytes(b"nothing of the kind")
     with pytest.raises(DataError, match=r"expected an \.npz archive, got a file that is none"):
         arrays.describe(arrays.ArraysParams(path="t.npz"), ctx)
+    np.savez_compressed(tmp_path / "t.npz", x=np.arange(4000.0), y=np.arange(4000))
+    packed = bytearray((tmp_path / "t.npz").read_bytes())
+    packed[2000:2100] = bytes(100)
+    (tmp_path / "t.npz").write_bytes(packed)
+    with pytest.raises(DataError, match=r"t.npz:x: expected a whole array, got .*; try writing the file again"):
+        arrays.open(arrays.ArraysParams(path="t.npz"), ctx)
+    np.savez(tmp_path / "t.npz", x=np.zeros(4), y=y)
+    packed = bytearray((tmp_path / "t.npz").read_bytes())
+    packed[200] ^= 1
+    (tmp_path / "t.npz").write_bytes(packed)
+    with pytest.raises(DataError, match=r"t.npz:x: expected a whole array, got Bad CRC-32 for file 'x.npy'"):
+        arrays.describe(arrays.ArraysParams(path="t.npz"), ctx)
+    with pytest.raises(DataError, match=r"data.path: expected a file at .*t.npx, got nothing there; try one of: t.npz"):
+        arrays.describe(arrays.ArraysParams(path="t.npx"), ctx)
     np.save(tmp_path / "x.npy", np.zeros((4, 2)))
     np.save(tmp_path / "y.npy", y)
     whole = (tmp_path / "x.npy").read_bytes()

@@ -6,6 +6,7 @@ import ast
 import hashlib
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -92,7 +93,10 @@ def _stream(path: Path, name: str, where: str) -> tuple[IO[bytes], str]:
     names = [n.removesuffix(".npy") for n in archive.namelist()]
     if name not in names:
         raise DataError(where, f"an array named {name!r} in {path}", f"{len(names)} others", nearest(name, names))
-    return archive.open(f"{name}.npy"), f"{path}:{name}"
+    try:
+        return archive.open(f"{name}.npy"), f"{path}:{name}"
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise DataError(f"{path}:{name}", "an array that can be read", str(error), "numpy.savez") from error
 
 
 def _each(params: ArraysParams, ctx: DataContext, read: Callable[[IO[bytes], str], Any]) -> dict[str, Any]:
@@ -102,15 +106,19 @@ def _each(params: ArraysParams, ctx: DataContext, read: Callable[[IO[bytes], str
     found: dict[str, Any] = {}
     for key, name in (("x", params.x), ("y", params.y)):
         stream, label = _stream(path, name, f"{ctx.where}.{key}")
-        with stream:
-            found[key] = read(stream, label)
+        try:
+            with stream:
+                found[key] = read(stream, label)
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+            raise DataError(label, "a whole array", str(error), "writing the file again") from error
     return found
 
 
 def _dtype(header: _Header, wanted: Dtype, where: str) -> str:
     kind = header.dtype.lstrip("<>|=")[:1]
     if kind not in "fiub" or not kind:
-        raise DataError(where, "numbers (float, integer or boolean)", f"dtype {header.dtype}", "another array")
+        got = f"dtype {header.dtype}" + (", pickled objects, which are never loaded" if kind == "O" else "")
+        raise DataError(where, "numbers (float, integer or boolean)", got, "saving it as float32 or int32")
     natural = "f32" if kind == "f" else "i32"
     if wanted == "i32" and natural == "f32":
         raise DataError(where, "integers for i32", f"dtype {header.dtype}", "dtype f32")
@@ -124,6 +132,7 @@ def _spec(headers: dict[str, _Header], params: ArraysParams, ctx: DataContext) -
             f"{ctx.where}.path",
             "x and y with one example or more along axis 0, equally many",
             f"x {list(headers['x'].shape)}, y {list(headers['y'].shape)}",
+            "arrays of the same examples",
         )
     wanted: dict[str, tuple[Dtype, int | None]] = {
         "x": (params.x_dtype, params.vocab_size),
@@ -175,7 +184,7 @@ def _convert(array: np.ndarray, spec: InputSpec, where: str) -> np.ndarray:
         out = array.astype(np.int32)
     if bad.any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise DataError(f"{where}{list(at)}", expected, str(array[at]), "another array, or removing the example")
+        raise DataError(f"{where}{list(at)}", expected, str(array[at]), "mending or removing the example")
     return np.ascontiguousarray(out)
 
 
@@ -196,7 +205,10 @@ def open(params: ArraysParams, ctx: DataContext) -> ArraySet:
 
     spec = describe(params, ctx)
 
+    labels: list[str] = []
+
     def load(stream: IO[bytes], where: str) -> np.ndarray:
+        labels.append(where)
         try:
             return np.lib.format.read_array(stream, allow_pickle=False)
         except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
@@ -204,7 +216,7 @@ def open(params: ArraysParams, ctx: DataContext) -> ArraySet:
 
     raw = _each(params, ctx, load)
     specs = {**spec.inputs, **spec.targets}
-    arrays = {key: _convert(array, specs[key], f"{ctx.where}.{key}") for key, array in raw.items()}
+    arrays = {key: _convert(raw[key], specs[key], label) for key, label in zip(raw, labels, strict=True)}
     rows = split_rows(len(arrays["x"]), params.split, params.split_seed, f"{ctx.where}.split")
     return ArraySet(spec, _digest(params, ctx), arrays, rows)
 

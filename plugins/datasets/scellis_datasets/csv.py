@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
+import json
 import math
+import struct
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from scellis_core.plugin import (
     ArraySet,
@@ -23,6 +26,9 @@ from scellis_core.plugin import (
     split_rows,
     split_sizes,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class CsvParams(BlockParams):
@@ -51,8 +57,8 @@ class _Table:
     targets: list[tuple[str, int]]
 
 
-def _number(text: str, where: str, column: str) -> float:
-    hint = f"removing the row, filling in a number, or ignore: [{column}]"
+def _number(text: str, where: str, column: str, instead: str = "") -> float:
+    hint = f"removing the row, filling in a number, or {instead or f'ignore: [{column}]'}"
     if not text.strip():
         raise DataError(where, f"a number in column {column!r}", "nothing", hint)
     try:
@@ -61,17 +67,29 @@ def _number(text: str, where: str, column: str) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise DataError(where, f"a finite number in column {column!r}", repr(text.strip()), hint)
+    try:
+        struct.pack("<f", value)
+    except OverflowError as error:
+        raise DataError(where, f"a number that f32 holds in column {column!r}", repr(text.strip()), hint) from error
     return value
 
 
 def _columns(header: list[str], params: CsvParams, where: str) -> tuple[int, list[int]]:
     """Positions of the target and of the features."""
+    if not header:
+        raise DataError(where, "a first line that names the columns", "nothing", "a line such as a,b,kind")
     for name in header:
+        if not name.isprintable():
+            raise DataError(where, "names of columns, as text", "control characters", "a CSV file")
         if header.count(name) > 1:
             raise DataError(where, "column names that differ", f"{name!r} {header.count(name)} times")
     for name in (params.target, *params.ignore):
         if name not in header:
-            raise DataError(where, f"a column named {name!r}", f"{len(header)} others", nearest(name, header))
+            hint, got = nearest(name, header), f"{len(header)} others" if len(header) > 1 else "one other"
+            for other in (",", ";", "\t", "|"):
+                if len(header) == 1 and name in (part.strip() for part in header[0].split(other)):
+                    hint = f"delimiter: {json.dumps(other)}"
+            raise DataError(where, f"a column named {name!r}", got, hint)
     skipped = {params.target, *params.ignore}
     features = [i for i, name in enumerate(header) if name not in skipped]
     if not features:
@@ -79,35 +97,41 @@ def _columns(header: list[str], params: CsvParams, where: str) -> tuple[int, lis
     return header.index(params.target), features
 
 
+def _text(path: Path) -> str:
+    raw = path.read_bytes()
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        got = f"byte 0x{raw[error.start]:02x} at {error.start}"
+        raise DataError(f"{path}:{line}", "UTF-8 text", got, "saving the file as UTF-8") from error
+
+
 def _read(params: CsvParams, ctx: DataContext) -> _Table:
     path = data_path(ctx, params.path)
     rows: list[list[float]] = []
     targets: list[tuple[str, int]] = []
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file, delimiter=params.delimiter, strict=True)
-        try:
-            header = [name.strip() for name in next(reader, list[str]())]
-            target, features = _columns(header, params, f"{path}:1")
-            for row in reader:
-                where = f"{path}:{reader.line_num}"
-                if not row:
-                    continue
-                if len(row) != len(header):
-                    raise DataError(where, f"{len(header)} values, as in the first line", f"{len(row)}")
-                rows.append([_number(row[i], where, header[i]) for i in features])
-                value = row[target].strip()
-                if not value:
-                    raise DataError(where, f"a value in target column {params.target!r}", "nothing", "removing the row")
-                targets.append((value, reader.line_num))
-        except csv.Error as error:
-            raise DataError(f"{path}:{reader.line_num}", "CSV", str(error), "another delimiter") from error
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}:{reader.line_num + 1}",
-                "UTF-8 text",
-                f"byte 0x{error.object[error.start]:02x}",
-                "saving as UTF-8",
-            ) from error
+    reader = csv.reader(io.StringIO(_text(path), newline=""), delimiter=params.delimiter, strict=True)
+    try:
+        header = [name.strip() for name in next(reader, list[str]())]
+        target, features = _columns(header, params, f"{path}:1")
+        for row in reader:
+            where = f"{path}:{reader.line_num}"
+            if not row:
+                continue
+            if len(row) != len(header):
+                hint = f"removing the row, or quotes around a value that holds {json.dumps(params.delimiter)}"
+                raise DataError(where, f"{len(header)} values, as in the first line", f"{len(row)}", hint)
+            rows.append([_number(row[i], where, header[i]) for i in features])
+            value = row[target].strip()
+            if not value:
+                raise DataError(where, f"a value in target column {params.target!r}", "nothing", "removing the row")
+            if params.task == "regression":
+                _number(value, where, params.target, "task: classification")
+            targets.append((value, reader.line_num))
+    except csv.Error as error:
+        hint = "closing the quote, or another delimiter"
+        raise DataError(f"{path}:{reader.line_num}", "CSV", str(error), hint) from error
     if not rows:
         raise DataError(str(path), "rows of data after the first line", "none")
     return _Table([header[i] for i in features], rows, targets)

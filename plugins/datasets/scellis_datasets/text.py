@@ -86,7 +86,7 @@ class TextSet:
                     f"{self.where}: text position {position}",
                     f"one of the {len(known)} characters of the training text",
                     repr(character),
-                    "tokens: byte",
+                    "those characters only, or a run whose data has tokens: byte",
                 )
         return [known[c] for c in text]
 
